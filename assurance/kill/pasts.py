@@ -2,8 +2,7 @@
 
 import asyncio
 import hashlib
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,13 +31,10 @@ from veilsum.protocol.study import Content, Rehearsal
 from veilsum.study.canaries import CanaryPack
 from veilsum.study.judging import encode_shown
 
-STATES_AT_ONCE = (
-    ("pairing", "formed", "collecting", "done"),
-    ("erasing", "failed", "repeating"),
-    ("checking", "freezing", "revealing"),
+STATES = (
+    *("pairing", "formed", "collecting", "checking", "freezing", "revealing", "recovered"),
+    *("erasing", "failed", "repeating", "done"),
 )
-LAST_STATE = "recovered"
-"""While a federation is brought there, no other may solve its sum."""
 RANGES_S = 60.0
 JUDGE = {"epsilon": 1.0, "delta": 1e-6, "heads": 1, "positive": None, "bins": {"confidence": 5, "score": 8}}
 
@@ -114,16 +110,6 @@ async def settings_of(folder: Path) -> Settings:
     """Return the settings of a coordinator on this folder."""
     own = await serving.SERVERS.settings(folder) if serving.SERVERS is not None else {}
     return Settings(data_dir=folder, operator_token=TOKEN, **own)
-
-
-async def make_pasts(folder: Path) -> list[Past]:
-    """Play a federation to each state."""
-
-    async def make_each(states: Sequence[str]) -> list[Past]:
-        return [await make_past(folder / state, state) for state in states]
-
-    made = await asyncio.gather(*map(make_each, STATES_AT_ONCE))
-    return [*itertools.chain(*made), await make_past(folder / LAST_STATE, LAST_STATE)]
 
 
 async def make_past(folder: Path, state: str) -> Past:
@@ -286,7 +272,7 @@ async def _play_to(server: Server, party: Party, state: str) -> str:
                 await party.open_cohort(server, repeats=view["context"], period=party.period)
                 await party.enrol(server)
             return ""
-        case _ if state == LAST_STATE:
+        case "recovered":
             with patch.object(Jobs, "_solve_round", _wait_forever):
                 await party.play_until(server, round_id, state)
                 await _store_ranges(server, done=True)

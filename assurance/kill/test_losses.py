@@ -12,7 +12,6 @@ from assurance.kill.pasts import make_past
 WAYS = {
     Fault("checking", Kind("blobs", "events"), LOST): ["it went on"],
     Fault("revealing", Kind("events", "round"), FLIPPED): ["admin close"],
-    Fault("checking", Kind("rounds", "id"), FLIPPED): ["db repair", "it went on"],
     Fault("done", Kind("coordinator", "public_key"), FLIPPED): ["db repair"],
     Fault("done", Kind("blobs", "transcripts"), LOST): ["put back"],
     Fault("done", Kind("files", "coordinator.sqlite3"), LOST): ["backup restore"],
