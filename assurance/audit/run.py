@@ -1,22 +1,26 @@
 """The audit of the noise: `make audit`.
 
 20,000 small releases with a canary and as many without pass through the whole integer pipeline, then 48 full-size releases with a random
-half of 512 canaries each. In both audits μ̂ must match the promised μ, and each of five bugs in the shares must be flagged.
+half of 512 canaries each; at last 1,000 whole chains of each recipe with a canary and as many without. In all audits μ̂ must match the promised μ, and
+each of five bugs in the shares, and a chain with too little noise, must be flagged.
 Exit status 1 otherwise.
 """
 
 # ruff: noqa: T201 - a command prints
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from assurance.audit.canaries import Canaries
+from assurance.audit.chain import Chain
 from assurance.audit.estimate import Estimate, estimate_mu
 from assurance.audit.pipeline import BUGS, Bug, Pipeline, unchanged
 from assurance.reports import report
+from veilsum.protocol.study import RECIPES
 
 Audit = Callable[[Bug, int], tuple[Estimate, float]]
 """Maps a bug and a seed to μ̂ and the promised μ."""
@@ -35,7 +39,24 @@ def full_size(bug: Bug, seed: int) -> tuple[Estimate, float]:
     return canaries.estimate(48, seed), canaries.mechanism.mu_round
 
 
+def whole_chain(recipe: str, quieter: float, seed: int, chains: int = 1_000) -> tuple[Estimate, float]:
+    """Audit whole chains, with and without one canary."""
+    chain = Chain(recipe, quieter)
+    return chain.estimate(chains, seed), chain.mu
+
+
 AUDITS: dict[str, Audit] = {"repeated": repeated, "full size": full_size}
+CHAIN_BUGS = {"": 1.0, "noise for 1.5 times μ": 1.5}
+
+
+def list_audits(seed: int) -> Iterator[tuple[str, str, Callable[[], tuple[Estimate, float]]]]:
+    """Yield each audit: its name, its bug or an empty text, and what runs it."""
+    for kind, audit in AUDITS.items():
+        for name, bug in {"": unchanged, **BUGS}.items():
+            yield kind, name, partial(audit, bug, seed)
+    for recipe, steps in RECIPES.items():
+        for name, quieter in CHAIN_BUGS.items() if len(steps) > 1 else ():
+            yield f"whole chain of {recipe}", name, partial(whole_chain, recipe, quieter, seed)
 
 
 def main() -> None:
@@ -46,25 +67,24 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("runs/audit.json"))
     given = parser.parse_args()
     rows, as_it_should_be = list[dict[str, Any]](), True
-    for kind, audit in AUDITS.items():
-        for name, bug in {"": unchanged, **BUGS}.items():
-            started = monotonic()
-            estimate, promised = audit(bug, given.seed)
-            fault = estimate.fault(promised)
-            as_it_should_be &= (fault is not None) == bool(name)
-            rows.append(
-                {
-                    "audit": kind,
-                    "bug": name or None,
-                    "mu_promised": promised,
-                    "mu_estimated": estimate.mu,
-                    "standard_error": estimate.error,
-                    "fault": fault,
-                    "seconds": round(monotonic() - started, 1),
-                }
-            )
-            said = fault or f"μ̂ = {estimate.mu:.3f} of {promised:.3f}"
-            print(f"{kind}, {name or 'as it is'}: {said}", flush=True)
+    for kind, name, audit in list_audits(given.seed):
+        started = monotonic()
+        estimate, promised = audit()
+        fault = estimate.fault(promised)
+        as_it_should_be &= (fault is not None) == bool(name)
+        rows.append(
+            {
+                "audit": kind,
+                "bug": name or None,
+                "mu_promised": promised,
+                "mu_estimated": estimate.mu,
+                "standard_error": estimate.error,
+                "fault": fault,
+                "seconds": round(monotonic() - started, 1),
+            }
+        )
+        said = fault or f"μ̂ = {estimate.mu:.3f} of {promised:.3f}"
+        print(f"{kind}, {name or 'as it is'}: {said}", flush=True)
     found = {"seed": given.seed, "passed": as_it_should_be, "audits": rows}
     report(found, given.output, sound=as_it_should_be)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from assurance.audit.chain import element_variances
 from assurance.audit.pipeline import add_noise, exact, spec_of
 from tests.support.simulator import SeededRandom
 from veilsum.calibration.layout import SymmetricBlock
@@ -35,21 +36,10 @@ def posed(name: str) -> tuple[Mechanism, Any]:
     return mechanism_of(spec), exact(spec, np.ones((1, DIM)), np.array([1]), material)
 
 
-def variances(mechanism: Mechanism, shares: tuple[Share, ...]) -> Any:
-    """Return the (elements,) variances of one share."""
-    found = np.empty(mechanism.release.layout.elements)
-    places = mechanism.release.layout.slices.values()
-    for part, place, share in zip(mechanism.release.parts, places, shares, strict=True):
-        found[place] = share.variance
-        if isinstance(part.block, SymmetricBlock):
-            found[place][part.diagonal] = share.diagonal
-    return found
-
-
 def seen(name: str, members: list[tuple[Share, ...]]) -> float:
     """Return μ of sums with these members' shares: the record's shift in standard deviations of the noise."""
     mechanism, record = posed(name)
-    weights = record / np.maximum(sum(variances(mechanism, own) for own in members), 1.0)
+    weights = record / np.maximum(sum(element_variances(mechanism, own) for own in members), 1.0)
     scores = np.zeros(RELEASES)
     for index, shares in enumerate(members):
         noise = np.zeros(RELEASES * len(record), np.int64)
