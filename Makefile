@@ -267,7 +267,7 @@ bench-abuse: $(READY)  ## polls of 50 members beside one address that asks for w
 bench-training: $(READY) bench-peers  ## rounds and whole jobs beside Flower's simulation and a plain loop, the same local update
 	$(BIN)/python -m benchmarks.training_speed --output runs/bench-training.json
 
-reproduce-ccvr: $(READY)  ## CCVR's row in full, from VEILSUM_DATA: hours on two cores; the same command goes on after any kill
+reproduce-ccvr: $(READY)  ## FedAvg and SphereFed of CCVR's row Dir(0.1) in full, from VEILSUM_DATA: hours on two cores; the same command goes on after any kill
 	$(BIN)/python -m research.reproduce_row ccvr --output runs/reproduce-ccvr
 
 reproduce-hundred: $(READY)  ## the 100-class row, DEVICE=cuda or days; FORM=--shortened for minutes, FORM=--estimate for the time alone

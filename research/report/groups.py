@@ -195,6 +195,15 @@ def cpu_s(cell: Cell) -> float | None:
     return _mean(run.cost.cpu_s for run in cell.runs)
 
 
+def taken(cell: Cell) -> str:
+    """Return the devices of a cell's runs, and the mean time of a run, calibrations included: processor time if all runs counted it."""
+    devices = ", ".join(dict.fromkeys(run.environment.device.partition(",")[0] for run in cell.runs))
+    seconds, counted = mean(run.cost.wall_s for run in cell.runs), cpu_s(cell)
+    if counted is not None and all(run.environment.device == "cpu" for run in cell.runs):
+        return f"{devices}, {counted:,.0f} s of processor time"
+    return f"{devices}, {seconds:,.0f} s"
+
+
 def said(settings: Mapping[str, str]) -> str:
     """Settings in one line."""
     return ", ".join(f"{name} {value}" for name, value in settings.items())

@@ -5,14 +5,15 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from research.papers import EXPERIMENTS
 from research.report.cells import HEADS, Cell, assumed, where
 from research.report.coverage import coverage
-from research.report.groups import Group, accuracy_and_gain, cpu_s, groups, said
+from research.report.groups import Group, accuracy_and_gain, groups, said, taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from training.results import Diverged
+    from training.results import Diverged, RunResult
 
 _HEAD = """# Reproduction
 
@@ -20,6 +21,10 @@ Written by `python -m research.report` from result files alone; `make reproducti
 it makes a page with pictures. Accuracies are percent on the test records: the mean over seeds ± the sample's standard deviation. A gain is a head's accuracy less the trained head's of the same run, in points. Where data stand in
 for a paper's, or a run is smaller, the row says so and no difference is stated, for the task is another: compare gains, and which method comes first.
 """
+
+
+_STACKED_MARK = ", float32, torch"
+"""How `research.stacked` names its device."""
 
 
 def markdown(found: Sequence[Cell], diverged: Sequence[Diverged] = ()) -> str:
@@ -38,12 +43,43 @@ def markdown(found: Sequence[Cell], diverged: Sequence[Diverged] = ()) -> str:
             table(["data and deal", "method", "seed", "in round", "learning rate"], map(_left, diverged)),
             "",
         ]
+    parts += _commands(found)
     parts += [
         "## Partitions\n",
         "Who held what: the SHA-256 of each partition, and how many records a repair moved so that no member has too few.\n",
         table(["data and deal", "seed", "partition", "moved", "runs"], _dealt(own)),
     ]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _commands(found: Sequence[Cell]) -> Iterator[str]:
+    """Name the command that repeats each run."""
+    yield "## How to repeat a run\n"
+    yield "With the data sets' folder in `VEILSUM_DATA`.\n"
+    runs: dict[str, list[RunResult]] = {}
+    for run in (run for cell in found for run in cell.runs):
+        runs.setdefault(_command(run), []).append(run)
+    rows = []
+    for command, own in sorted(runs.items()):
+        devices = ", ".join(sorted({run.environment.device.partition(",")[0] for run in own}))
+        seeds = "".join(f" --seed {seed}" for seed in sorted({run.seed for run in own}))
+        rows.append([f"`{command}{seeds if command.startswith('veilsum') else ''}`", str(len(own)), devices])
+    yield from (table(["command", "runs", "device"], rows), "")
+
+
+def _command(run: RunResult) -> str:
+    """Return the command that repeats a run, without its seed, perhaps with others."""
+    file, _, variants = run.experiment.partition("/")
+    if file == "reproduce-small":
+        return "make reproduce-small"
+    device = run.environment.device
+    if _STACKED_MARK in device:
+        folder = "--output runs/stacked"
+        return f"python -m research.stacked train --alpha {run.deal.options['alpha']} {folder}; python -m research.stacked finish {folder}"
+    words = "".join(f" --variant {variant}" for variant in variants.split("+") if variant)
+    place = "" if device == "cpu" else " --device cuda"
+    path = f"research/experiments/{file}.toml" if file in EXPERIMENTS else f"{file}.toml"
+    return f"veilsum train {path}{words}{place}"
 
 
 def _not_run(found: Sequence[Cell]) -> Iterator[str]:
@@ -137,7 +173,13 @@ def _group(group: Group) -> Iterator[str]:
     if settings := said(group.settings):
         yield f"{'All have' if len(group.cells) == 1 else 'Most have'} {settings}.\n"
     yield from (f"{note}\n" for note in group.notes)
-    header = ["method", *(HEADS.get(head, head) for head in group.heads), "CPU s", "seeds", "has instead"]
+    header = [
+        "method",
+        *(HEADS.get(head, head) for head in group.heads),
+        "device and time of a run",
+        "seeds",
+        "has instead",
+    ]
     best = group.best
     rows = []
     for cell in group.cells:
@@ -149,13 +191,12 @@ def _group(group: Group) -> Iterator[str]:
             accuracy, gain = accuracy_and_gain(cell, head)
             told = f"**{accuracy}**" if best.get(head) is cell else str(accuracy)
             values.append(told if gain is None else f"{told} ({_signed(gain.mean)})")
-        seconds = cpu_s(cell)
         extra = "; ".join(reason for reason in cell.differs if reason not in group.differs)
         rows.append(
             [
                 cell.first.method,
                 *values,
-                "–" if seconds is None else f"{seconds:.0f}",
+                taken(cell),
                 str(len(cell.runs)),
                 "; ".join(filter(None, (said(group.changes(cell)), extra))),
             ]

@@ -56,10 +56,30 @@ def test_the_markdown_has_the_same_numbers(make: Make) -> None:
         "| FedAvg | CCVR | 62.00 ± 0.00 | 62.68 ± 0.54 (Table 2 and Table 5) | −0.68 | +2.00 | +4.13 | 2 | ″ |"
         in text
     )
-    assert "| a\\|b | 58.00 | – | – | 100 | 1 |  |" in text
+    assert "| a\\|b | 58.00 | – | – | cpu, 100 s of processor time | 1 |  |" in text
     assert "## CIFAR-10, 50,000 records, Dir(0.1)\n" in text
     assert "unequal seeds or partitions" in text
     assert "There are no result files yet." in markdown([])
+
+
+def test_each_run_has_a_command_and_a_device(make: Make) -> None:
+    run = make(experiment="ccvr-fedavg/alpha-005+jpeg")
+    on_gpu = {
+        kind: run.model_copy(
+            update={"environment": run.environment.model_copy(update={"device": device}), "experiment": name}
+        )
+        for kind, device, name in (
+            ("stacked", "NVIDIA H200, float32, torch 2.11", "ccvr-fedavg/jpeg"),
+            ("alone", "cuda", "feduv-pacs-fedavg/pacs-32"),
+        )
+    }
+    text = markdown(cells([run, *on_gpu.values(), make(experiment="mine")]))
+    file = "veilsum train research/experiments/ccvr-fedavg.toml"
+    assert f"| `{file} --variant alpha-005 --variant jpeg --seed 0` | 1 | cpu |" in text
+    assert "research.stacked train --alpha 0.1" in text
+    assert "pacs-32 --device cuda --seed 0` | 1 | cuda |" in text
+    assert "| `veilsum train mine.toml --seed 0` | 1 | cpu |" in text
+    assert "NVIDIA H200, 120 s |" in text
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -69,7 +89,10 @@ def test_methods_on_the_same_partitions_are_ranked_in_both_forms(make: Make) -> 
     text, html = markdown(found), page(found)
     first = "| CIFAR-10, 50,000 records, Dir(0.1) | 2 | 2 | SphereFed, 60.00 | SphereFed, FFC, 67.00 |"
     assert f"{first} +6.00 (+5.00 … +7.00) | +5.00 (+4.00 … +6.00) |" in text
-    assert "| SphereFed | **60.00** | **67.00** (+7.00) | **66.00** (+6.00) | 100 | 1 |" in text
+    assert (
+        "| SphereFed | **60.00** | **67.00** (+7.00) | **66.00** (+6.00) | cpu, 100 s of processor time | 1 |"
+        in text
+    )
     assert f"| CIFAR-10, 50,000 records, Dir(0.1) | 0 | `{0:064d}` | 0 | 2 |" in text
     assert "unequal" not in text
     assert "other seeds" not in text
