@@ -55,6 +55,8 @@ class Shape:
         lifetime_s: from an opening to its latest end.
         admin_closes: the admin closes the attempt after its latest end.
         client_rows: the client's rows of each class that it holds.
+        is_bare: whether the client's rows have one feature that is not zero.
+        more_ids: ids of further rows of the client's.
         latecomer: sends no card.
     """
 
@@ -68,6 +70,8 @@ class Shape:
     lifetime_s: float | None = None
     admin_closes: bool = False
     client_rows: int = ROWS
+    is_bare: bool = False
+    more_ids: tuple[str, ...] = ()
     latecomer: str = ""
 
 
@@ -109,6 +113,7 @@ def make_party(shape: Shape, client: str = "") -> "Others":
         question=question,
         hold=shape.hold,
         rows={client: shape.client_rows},
+        bare=client if shape.is_bare else "",
     )
 
 
@@ -127,11 +132,12 @@ class Others(Party):
 
     Attributes:
         rows: of each class, by member; 50 by default.
+        bare: the member whose rows have one feature that is not zero.
     """
 
-    def __init__(self, *values: Any, rows: Mapping[str, int], **named: Any) -> None:
+    def __init__(self, *values: Any, rows: Mapping[str, int], bare: str = "", **named: Any) -> None:
         super().__init__(*values, **named)
-        self.rows = rows
+        self.rows, self.bare = rows, bare
         self.asked = dict[str, tuple[RoundSpec, Mapping[str, Any]]]()
 
     def records(self, member: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
@@ -141,7 +147,10 @@ class Others(Party):
         held = self.hold[place] if self.hold else np.arange(self.classes)
         labels = np.repeat(held, self.rows.get(member, ROWS))
         shape = (len(labels), self.dim)
-        return rng.choice([-1.0, 1.0], shape) * rng.uniform(0.7, 1.3, shape), labels.astype(np.int64)
+        features = rng.choice([-1.0, 1.0], shape) * rng.uniform(0.7, 1.3, shape)
+        if member == self.bare:
+            features[:, 1:] = 0.0
+        return features, labels.astype(np.int64)
 
     def make_roster(self, coordinator: bytes, number: int = 5, **changes: Any) -> Roster:
         """Make the roster; its number leaves room for older ones."""
@@ -242,9 +251,18 @@ class Federation:
         self.settled, self.halted = asyncio.Event(), False
         self.over = asyncio.Event()
         features, labels, names = data_of(self.party, client)
+        more = len(shape.more_ids)
         self.data = folder / "data.json"
-        self.data.write_text(json.dumps({"features": features.tolist(), "labels": labels, "ids": names}))
-        np.savez(folder / "data.npz", features=features, labels=np.array(labels), ids=np.array(names))
+        self.write_data(
+            np.vstack([features, *[features[:1]] * more]),
+            labels + labels[:1] * more,
+            [*names, *shape.more_ids],
+        )
+
+    def write_data(self, features: npt.NDArray[np.float64], labels: list[str], ids: list[str]) -> None:
+        """Write the client's data, in both forms."""
+        self.data.write_text(json.dumps({"features": features.tolist(), "labels": labels, "ids": ids}))
+        np.savez(self.data.with_suffix(".npz"), features=features, labels=np.array(labels), ids=np.array(ids))
 
     async def serve(self, tap: Tap) -> None:
         """Serve the coordinator, and play the other members, until cancelled. Sets `tap.url` first."""

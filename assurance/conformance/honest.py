@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from safetensors.numpy import load
 from assurance.conformance.federation import TRAPS, data_of
 from assurance.conformance.play import Finding, Play, Verdict
 from veilsum.protocol.member import Closed
-from veilsum.protocol.messages import Certificate
+from veilsum.protocol.messages import Certificate, Enrolment
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.study.promise import mechanism_of
 from veilsum.study.vectors import compute_vector, noiseless_vector
@@ -104,6 +105,26 @@ class HonestRun(Play):
             return compute_vector(spec, features, labels, material)
         kept = np.abs(features).max(axis=1) > 0
         return noiseless_vector(spec, features[kept], np.asarray(labels)[kept], material or {})
+
+
+class OtherData(HonestRun):
+    """The client is started again with other data after its card; the sum must hold the rows that it reserved (SELECT-6)."""
+
+    is_other = False
+
+    async def _look(self) -> None:
+        if not self.is_other and any(isinstance(message, Enrolment) for message in self.sent.values()):
+            self.is_other = True
+            await self.client.stop()
+            features, labels, ids = data_of(self.federation.party, self.part.client)
+            self.federation.write_data(2.0 + features[::-1], labels, ids)
+            await self._start()
+        await super()._look()
+
+    async def _check_sums(self) -> None:
+        await super()._check_sums()
+        rows = [each for each in self.findings if each.rule == "run"]
+        self.findings = [replace(each, rule="SELECT-6", name=self.part.name) for each in rows]
 
 
 def largest_difference(spec: RoundSpec) -> float:

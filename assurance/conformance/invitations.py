@@ -221,10 +221,12 @@ def approval_of(content: bytes) -> str | None:
         return None
 
 
-class TooFewRows(Doctoring):
-    """The honest invitation, to a client with fewer rows than the study asks for."""
+@dataclass
+class UnfitData(Doctoring):
+    """The honest invitation, to a client whose data must not be summed."""
 
-    rule, name = "SELECT-3", "fewer rows than the study asks for"
+    rule: str
+    name: str
 
     async def change(self, asked: Asked, answer: Answer, play: Play) -> Answer | None:
         if not asked.path.endswith("/invitation"):
@@ -251,11 +253,10 @@ def invitations() -> Iterator[Part]:
     yield from rosters_and_studies()
     yield from roster_parts()
     yield contents()
-    yield Part(
-        "invitations: too few rows",
-        replace(SHAPE, client_rows=5),
-        "member-0",
-        [TooFewRows()],
-        is_lively=False,
-    )
+    for rule, name, shape in (
+        ("SELECT-3", "fewer rows than the study asks for", replace(SHAPE, client_rows=5)),
+        ("SELECT-4", "rows with one feature that is not zero", replace(SHAPE, is_bare=True)),
+        ("ID-4", "an id of 1,025 bytes", replace(SHAPE, more_ids=("x" * 1_025,))),
+    ):
+        yield Part(f"invitations: {name}", shape, "member-0", [UnfitData(rule, name)], is_lively=False)
     yield Part("invitations: a forged card", SHAPE, "member-0", [ForgedCard()])

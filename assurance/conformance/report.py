@@ -11,7 +11,7 @@ MEMBER = ("member", "whoever", "decryptor", "any decoder")
 NOT_A_MEMBER = {"AUDIT", "SHARE"}
 """Families that an auditor or a coordinator checks."""
 OTHER_COHORT = "the coordinator would have to form a cohort that the real one refuses to form"
-REPEATS = "no part repeats a sum"
+REPEATS = "no part repeats a sum: plays.json of the vectors does"
 SECOND = "an answer that breaks it breaks a rule before it as well"
 LEDGER = "only visible in its ledger: assurance/vectors/ledger.json has plays of it"
 WHY = {
@@ -35,14 +35,15 @@ WHY = {
     "ERASE-2": "no part lets an attempt lapse in which the client holds no shares",
     "END-4": "a client that takes it sends nothing either",
     "COUNT-6": "needs several lying members",
-    "RESULT": "nothing that a client sends shows whether it has accepted a record",
+    "RESULT": "nothing that a client sends shows whether it has accepted a record: results.json and heads.json of the vectors do",
+    "PERIOD": "a client may take part in runs over data alone",
     "POLICY": "limits are the client's own: their options differ from client to client",
     "LEDGER": LEDGER,
     "SELECT": LEDGER,
     "ID": LEDGER,
     "RESTORE": "needs a folder from the middle of an attempt",
     "NOISE": LEDGER,
-    "LAPSE": "what a client has erased is only visible in its folder",
+    "LAPSE": "what a client has erased is only visible in its folder: plays.json of the vectors lists it",
 }
 """Why rules are not tried, by rule or family, unless a finding says it."""
 
