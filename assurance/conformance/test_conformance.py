@@ -36,9 +36,9 @@ class Sdk:
 
     async def _join(self, start: Start) -> None:
         data = json.loads(start.data.read_text())
-        records = Records(data["features"], data["labels"], data["ids"])
         policy = Policy(self.admin, approved=set(start.approvals), mu_budget=5.0)
         try:
+            records = Records(data["features"], data["labels"], data["ids"])
             async with AsyncMember(start.url, Identity.load(start.folder), policy) as member:
                 async for _ in member.join(records, once=True):
                     pass
