@@ -104,6 +104,11 @@ MUTANTS: dict[str, tuple[str, str, Any]] = {
         "veilsum.protocol.messages.Roster.check_after",
         nothing,
     ),
+    "SELECT-4": (
+        "invitations: rows with one feature that is not zero",
+        "client_sdk.enrolment.rows_bear_sum",
+        lambda *_: True,
+    ),
     "RESTORE-2": ("a restored folder", "client_sdk.enrolment._check_newest_card", nothing),
     "CARDS-10": (
         "complete -1: instead of Cards to member-0",
