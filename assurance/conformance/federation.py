@@ -23,6 +23,7 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Cards, Lost, Message, Roster
 from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.shamir import LIMB_PRIME
 
 COORDINATOR = SigningKey(b"\x5e" * 32)
 ADMIN = Party(()).federation
@@ -30,6 +31,8 @@ ADMIN = Party(()).federation
 UNLIMITED = Allowance(1e9, 10**9, 10**6, share=1e6)
 ROWS = 50
 """Of each class that a member holds."""
+P_WORD = LIMB_PRIME.to_bytes(4, "little")
+"""No word of a share (SHARE-1)."""
 HELD_STATES = {"checking", "freezing", "revealing"}
 """The coordinator goes on from these once enough have answered."""
 TURN_S = 0.01
@@ -51,6 +54,7 @@ class Shape:
         decryptors: places of those that the admin nominates; empty for all.
         drop: by member, the last thing that it does.
         false_dealer: deals shares of other secrets than it commits to.
+        false_box: the dealer whose box to the client holds a word that is p.
         cancels: the operator cancels the attempt once the client has uploaded.
         lifetime_s: from an opening to its latest end.
         admin_closes: the admin closes the attempt after its latest end.
@@ -66,6 +70,7 @@ class Shape:
     decryptors: tuple[int, ...] = ()
     drop: Mapping[str, After] = field(default_factory=dict)
     false_dealer: str = ""
+    false_box: str = ""
     cancels: bool = False
     lifetime_s: float | None = None
     admin_closes: bool = False
@@ -244,6 +249,8 @@ class Federation:
         self.party.keys[client] = cast("SigningKey", Foreign(public))
         if dealer := shape.false_dealer:
             self.party.deal[dealer] = lambda decryptor, shares: self._deal_falsely(dealer, decryptor, shares)
+        if dealer := shape.false_box:
+            self.party.deal[dealer] = lambda to, shares: P_WORD + shares[4:] if to == client else shares
         self.others = tuple(member for member in self.party.ids if member != client)
         self.rounds: list[str] = []
         self.state = ("", "")

@@ -11,7 +11,7 @@ from safetensors.numpy import load
 from assurance.conformance.federation import TRAPS, data_of
 from assurance.conformance.play import Finding, Play, Verdict
 from veilsum.protocol.member import Closed
-from veilsum.protocol.messages import Certificate, Enrolment
+from veilsum.protocol.messages import Certificate, Enrolment, Receipt
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.study.promise import mechanism_of
 from veilsum.study.vectors import compute_vector, noiseless_vector
@@ -125,6 +125,17 @@ class OtherData(HonestRun):
         await super()._check_sums()
         rows = [each for each in self.findings if each.rule == "run"]
         self.findings = [replace(each, rule="SELECT-6", name=self.part.name) for each in rows]
+
+
+class FalseBox(HonestRun):
+    """A dealer's box to the client holds no shares. The client must complain in its Receipt, and the run goes on."""
+
+    async def _check_sums(self) -> None:
+        dealer = self.federation.shape.false_box
+        complaints = next((each.complaints for each in self.sent.values() if isinstance(each, Receipt)), ())
+        verdict = Verdict.KEPT if complaints == (dealer,) else Verdict.BROKEN
+        seen = f"complaints about {', '.join(complaints) or 'nobody'}"
+        self.findings.append(Finding("BOX-8", self.part.name, verdict, seen, f"a complaint about {dealer}"))
 
 
 def largest_difference(spec: RoundSpec) -> float:

@@ -11,8 +11,8 @@ from typing import Any
 from assurance.attacks import to_members
 from assurance.attacks.base import ENROLMENT, Attack, Chapter, Shown
 from assurance.conformance.circumstances import circumstances
-from assurance.conformance.federation import SHAPES
-from assurance.conformance.honest import HonestRun, OtherData
+from assurance.conformance.federation import SHAPES, Shape
+from assurance.conformance.honest import FalseBox, HonestRun, OtherData
 from assurance.conformance.invitations import invitations
 from assurance.conformance.packs import packs
 from assurance.conformance.play import Doctoring, Part, Play
@@ -131,11 +131,12 @@ def live_attacks() -> list[Attack]:
 
 
 def honest() -> Iterator[Part]:
-    """Whole runs without a false answer: of exact sums with counts, of noisy ones, and with data that change."""
+    """Whole runs without a false answer: of exact sums with counts, of noisy ones, with a false member, and with data that change."""
     yield Part("honest: counts, rows and a sum", SHAPES["count"], "member-0", (), play=HonestRun)
     yield Part(
         "honest: a noisy mean and sum", replace(SHAPES["complete"], drop={}), "member-0", (), play=HonestRun
     )
+    yield Part("a box that holds no shares", Shape(5, false_box="member-4"), "member-0", (), play=FalseBox)
     yield Part("other data after the card", SHAPES["plain"], "member-0", (), play=OtherData)
 
 

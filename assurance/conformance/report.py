@@ -25,7 +25,6 @@ WHY = {
     "OPEN-4": SECOND,
     "OPEN-14": "no part leaves an end out that the client has taken in another cohort",
     "OPEN-26": "limits are the client's own: their options differ from client to client",
-    "BOX-8": "no part seals a box that does not open",
     "FREEZE": "no part forms a cohort large enough for such a proposal to pass FREEZE-3",
     "FREEZE-1": "no part has two cohorts at once",
     "FREEZE-6": REPEATS,

@@ -145,6 +145,7 @@ MUTANTS: dict[str, tuple[str, str, Any]] = {
         "veilsum.protocol.member.attempting.Receiving._check_paths",
         nothing,
     ),
+    "BOX-8": ("a box that holds no shares", "veilsum.protocol.member.attempting.check_shares", nothing),
     "VOTE-3": (
         "another set, after the vote",
         "veilsum.protocol.member.attempting.Voted.sign_vote",
