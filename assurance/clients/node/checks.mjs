@@ -204,7 +204,7 @@ export function checkLinks(opening) {
   }
 }
 
-const linkOf = (links, context) => links.find((link) => same(link.context, context))
+const linkAt = (links, context) => links.find((link) => same(link.context, context))
 const isSet = (bytes) => !same(bytes, ZERO)
 
 /** OPEN-14 to OPEN-20. `leftOut` are known ends that the links leave out. */
@@ -224,14 +224,14 @@ export function checkTerms(opening, facts, leftOut = []) {
   } else need(!isSet(terms.count))
   const isCertified = (link, step) => link && ofRun(link) && link.reason === 'none' && link.step === step
   if (!repeats) {
-    for (const step of ['count', 'rows']) if (isSet(terms[step])) need(isCertified(linkOf(links, terms[step]), step))
+    for (const step of ['count', 'rows']) if (isSet(terms[step])) need(isCertified(linkAt(links, terms[step]), step))
     if (study.noisy && terms.step !== 'judge') {
       const place = study.steps.findIndex(([step]) => step === terms.step)
       if (place) need(links.some((link) => isCertified(link, study.steps[place - 1][0])))
     }
     for (const link of links) need(!spends(link), 'already-summed')
   } else {
-    const link = linkOf(links, manifest.repeats)
+    const link = linkAt(links, manifest.repeats)
     const isSum = link?.reason === 'none' && link.step === 'sum' && link.period === manifest.period && !isSet(link.repeats)
     need(terms.step === 'sum' && isSum, 'repeat-mismatch')
   }
@@ -252,7 +252,7 @@ export function checkEarlier(earlier, survivors, opening, facts) {
   require_(earlier.length === rests.length, 'malformed')
   const sets = earlier.map(({ survivors: set }) => set)
   rests.forEach((context, i) => {
-    const holds = same(m.survivorsHash(context, sets[i]), linkOf(links, context).survivors)
+    const holds = same(m.survivorsHash(context, sets[i]), linkAt(links, context).survivors)
     require_(holds, repeats ? 'repeat-mismatch' : 'count-mismatch')
   })
   if (repeats) return require_(m.idsOf(sets[0]).join() === survivors.join(), 'repeat-mismatch')

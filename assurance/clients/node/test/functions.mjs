@@ -1,7 +1,6 @@
 /** The functions of assurance/vectors/README.md over the client. Each compares with the expected output itself. */
 import assert from 'node:assert/strict'
-import { createHash } from 'node:crypto'
-import { H, canonical, hex, merkle, pathHolds, require_, u64, unhex } from '../encoding.mjs'
+import { H, canonical, hex, merkle, pathHolds, require_, unhex } from '../encoding.mjs'
 import { checkCanaries, readPack } from '../canaries.mjs'
 import * as keys from '../keys.mjs'
 import * as messages from '../messages.mjs'
