@@ -185,19 +185,22 @@ def page(figures: Sequence[Figure]) -> list[str]:
 
 
 def losses(figures: Sequence[Figure], recipe: str) -> tuple[tuple[float, float, float, float], ...]:
-    """Return a recipe's table for `veilsum.calibration.privacy.plan`: points lost, over the headroom above the majority."""
+    """Return a recipe's table for `veilsum.calibration.privacy.plan`: points lost, over the headroom above the majority.
+
+    Where other classes are rare, the exact head answers little but the largest one, so that nothing can be lost: these figures are left out.
+    """
     headrooms = [find_headroom(each.largest, each.classes) for each in figures]
     found = [
-        (each.ratio, each.lost(recipe) / headroom, headroom >= RARE_HEADROOM)
+        (each.ratio, each.lost(recipe) / headroom)
         for each, headroom in zip(figures, headrooms, strict=True)
+        if headroom >= RARE_HEADROOM
     ]
     rows = list[tuple[float, float, float, float]]()
     for low, high in pairwise((*TABLE_RATIOS, math.inf)):
-        # Where other classes are rare, the exact head answers little but the largest one, and nothing can be lost.
-        median = float(np.median([lost for ratio, lost, even in found if even and low <= ratio < high]))
-        least = min(lost for ratio, lost, _ in found if ratio < high)
-        most = max(lost for ratio, lost, _ in found if ratio >= low)
+        median = float(np.median([lost for ratio, lost in found if low <= ratio < high]))
         median = min(median, rows[-1][1] if rows else math.inf)  # a larger ratio loses no more
+        least = min(lost for ratio, lost in found if ratio < high)
+        most = max(lost for ratio, lost in found if ratio >= low)
         rows.append((low, round(median, 1) + 0.0, round(least, 1) + 0.0, round(most, 1) + 0.0))
     return tuple(rows)
 
