@@ -81,6 +81,8 @@ SUITES = {
                     "leases",
                     "memory",
                     "restart",
+                    "races",
+                    "replicas",
                 )
             ),
         ),
