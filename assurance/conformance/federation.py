@@ -249,8 +249,10 @@ class Federation:
         self.party.keys[client] = cast("SigningKey", Foreign(public))
         if dealer := shape.false_dealer:
             self.party.deal[dealer] = lambda decryptor, shares: self._deal_falsely(dealer, decryptor, shares)
-        if dealer := shape.false_box:
-            self.party.deal[dealer] = lambda to, shares: P_WORD + shares[4:] if to == client else shares
+        if shape.false_box:
+            self.party.deal[shape.false_box] = lambda to, shares: (
+                P_WORD + shares[4:] if to == client else shares
+            )
         self.others = tuple(member for member in self.party.ids if member != client)
         self.rounds: list[str] = []
         self.state = ("", "")
