@@ -165,6 +165,8 @@ def judge_each_site() -> Scene:
     for name, change in SITES.items():
         yield f"- {name}: {verdict('a', report=change)}"
     yield f"- it dropped out: {verdict('a', dropped=('a',), report={})}"
+    refused_on_the_way = {"upload_s": None, "detail": "HTTP 413 at 25 MB"}
+    yield f"- a proxy refused its upload: {verdict('a', dropped=('a',), report=refused_on_the_way)}"
     yield f"- no report: {verdict('a')}"
     yield f"- no card: {verdict()}"
 

@@ -225,7 +225,8 @@ def _extract_file(archive: Path, made: zipfile.ZipFile, name: str, file: _File, 
 def _first_error(error: ValidationError) -> str:
     """Describe the first error on one line, with keys escaped, because they may be any text."""
     found = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(repr, found['loc']))}: {in_words(found)}"
+    where = ".".join(map(repr, found["loc"])) or "its manifest"
+    return f"{where}: {in_words(found)}"
 
 
 def _merge_wal(database: Path) -> None:

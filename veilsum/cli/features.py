@@ -19,6 +19,7 @@ from veilsum.calibration.rows import as_array, row_blocks, unit_rows
 from veilsum.cli.moments import Moments
 from veilsum.cli.tables import Array, Table, TableFormat, read_csv, read_parquet
 from veilsum.protocol.errors import Misuse
+from veilsum.protocol.forms import count_noun
 
 Features = npt.NDArray[np.floating[Any]]
 Labels = npt.NDArray[np.integer[Any]]
@@ -167,7 +168,9 @@ def class_keys(parts: Sequence[FileRecords]) -> list[str]:
         return [f"class-{index}" for index in range(max([1, *map(int, labels)]) + 1)]
     keys = sorted(labels)
     if not 2 <= len(keys) <= LABEL_CLASSES_MAX:
-        raise Misuse(f"labels have {len(keys)} classes, expected 2 to {LABEL_CLASSES_MAX}")
+        raise Misuse(
+            f"labels have {count_noun(len(keys), 'class', 'classes')}, expected 2 to {LABEL_CLASSES_MAX:,}"
+        )
     return keys
 
 

@@ -217,7 +217,7 @@ def _explain_costs(question: Question) -> Iterator[str]:
         yield f"The coordinator stores about {in_bytes(cost.stored_bytes)} and computes for {_format_seconds(cost.coordinator_cpu_ns)}."
         yield f"Each member rounds its sums to steps of 2^-{question.scale}."
         return
-    yield f"A member uploads about {in_bytes(cost.upload_bytes)} for the largest of {len(question.steps)} steps."
+    yield f"A member uploads about {in_bytes(cost.upload_bytes)} {'for the largest step' if question.steps[1:] else 'in its one step'}."
     quorum = question.smallest.quorum
     rows = question.members_min * question.records.least
     try:
