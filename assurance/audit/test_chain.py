@@ -5,7 +5,7 @@ import pytest
 
 from assurance.audit.chain import Chain
 
-RECIPE, CHAINS = "mean+sum+6-gradients", 150
+RECIPE, CHAINS = "mean+sum+6-gradients", 80
 
 
 def test_a_whole_chain_keeps_its_promise() -> None:

@@ -164,11 +164,11 @@ def test_a_step_in_which_unreported_differences_may_grow_is_named(rehearsed: Con
     assert (done.exact, "could hide" in done.check) == (True, True)
 
 
-@pytest.mark.parametrize("step", ["mean", "sum", "gradient-2"])
+@pytest.mark.parametrize(("step", "question"), [("mean", NOISY), ("sum", NOISY), ("gradient-2", GRADIENTS)])
 def test_each_step_with_noise_is_compared(
-    rehearsed: Consortium, monkeypatch: pytest.MonkeyPatch, step: str
+    rehearsed: Consortium, monkeypatch: pytest.MonkeyPatch, step: str, question: dict[str, Any]
 ) -> None:
-    rehearsed.revise(members_min=4, **GRADIENTS)
+    rehearsed.revise(members_min=4, **question)
     honest = compute_vector
 
     def compute(spec: RoundSpec, features: Any, labels: Any, *material: Any) -> Any:
