@@ -164,7 +164,10 @@ def test_a_step_in_which_unreported_differences_may_grow_is_named(rehearsed: Con
     assert (done.exact, "could hide" in done.check) == (True, True)
 
 
-@pytest.mark.parametrize(("step", "question"), [("mean", NOISY), ("sum", NOISY), ("gradient-2", GRADIENTS)])
+@pytest.mark.parametrize(
+    ("step", "question"),
+    [("mean", NOISY), ("sum", NOISY), pytest.param("gradient-2", GRADIENTS, marks=pytest.mark.slow)],
+)
 def test_each_step_with_noise_is_compared(
     rehearsed: Consortium, monkeypatch: pytest.MonkeyPatch, step: str, question: dict[str, Any]
 ) -> None:
