@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.pictures import images
+from benchmarks.pictures import load_pictures
 from benchmarks.secure_sum import ROOT
 from benchmarks.sparse_features import (
     TRAINING_PICTURES,
@@ -48,12 +48,12 @@ FIGURE_NAMES = {
 
 def read_features(folder: Path) -> Iterator[tuple[str, tuple[Array, Array, Array, Array]]]:
     """Yield each set of features: rows of length 1 with their labels, and test rows with theirs."""
-    pictures, labels = images(folder / "tinyimagenet100_jpegpack.npz", "train")
+    pictures, labels = load_pictures(folder / "tinyimagenet100_jpegpack.npz", "train")
     chosen = np.random.default_rng(0).permutation(len(labels))[:TRAINING_PICTURES]
     small = pictures[chosen].reshape(-1, 32, 2, 32, 2, 3).mean(axis=(2, 4), dtype=np.float32)
     net = train_network(nn.ReLU(), small, labels[chosen])
     packed = folder / "cifar10_jpegpack.npz"
-    sets = {"CIFAR-10": (*images(packed, "train"), *images(packed, "test"))}
+    sets = {"CIFAR-10": (*load_pictures(packed, "train"), *load_pictures(packed, "test"))}
     for name in ("mnist", "fashion_mnist"):
         with np.load(folder / f"{name}.npz") as file:
             sets[name] = tuple(file[key] for key in ("x_train", "y_train", "x_test", "y_test"))

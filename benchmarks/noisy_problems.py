@@ -19,9 +19,9 @@ from sklearn.datasets import load_digits, make_classification
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.pictures import block, images, tensor
+from benchmarks.pictures import fit_network, load_pictures, make_block, to_tensor
 from benchmarks.private_heads import unit
-from benchmarks.sparse_features import colour, orient_gradients
+from benchmarks.sparse_features import apply_network, colour, orient_gradients
 
 Array = npt.NDArray[Any]
 Records = tuple[Array, Array, Array, Array]
@@ -86,8 +86,8 @@ def _make_tuning(data: Path) -> Iterator[Problem]:
     packed = data / "cifar10_jpegpack.npz"
     cifar = _through(
         partial(_apply_network, net),
-        _draw(*images(packed, "train"), 8_000, 2),
-        _draw(*images(packed, "test"), 4_000, 2),
+        _draw(*load_pictures(packed, "train"), 8_000, 2),
+        _draw(*load_pictures(packed, "test"), 4_000, 2),
     )
     yield put("CIFAR-10, network", BALANCED, cifar)
     yield put("Fashion-MNIST, network", BALANCED, trained)
@@ -206,7 +206,7 @@ def _split(path: Path, mark: str, last: int) -> Records:
 
 def _halved_images(data: Path, split: str) -> tuple[Array, Array]:
     """Return TinyImageNet's images at 32 pixels."""
-    pictures, labels = images(data / "tinyimagenet100_jpegpack.npz", split)
+    pictures, labels = load_pictures(data / "tinyimagenet100_jpegpack.npz", split)
     return pictures.reshape(-1, 32, 2, 32, 2, 3).mean(axis=(2, 4), dtype=np.float32).astype(np.uint8), labels
 
 
@@ -218,24 +218,17 @@ def _train_network(
     later = labels >= NETWORK_CLASSES
     x, y = _draw(rows[later], labels[later] - NETWORK_CLASSES, records, draw)
     torch.manual_seed(seed)
-    pools = [layer for pair in ((3, 16), (16, 32), (32, 64)) for layer in (*block(*pair), nn.MaxPool2d(2))]
+    pools = [
+        layer for pair in ((3, 16), (16, 32), (32, 64)) for layer in (*make_block(*pair), nn.MaxPool2d(2))
+    ]
     net = nn.Sequential(*pools, nn.Flatten(), nn.Linear(64 * 16, width), last)
     head = nn.Linear(width, int(y.max()) + 1)
-    optimiser = torch.optim.Adam([*net.parameters(), *head.parameters()], 1.5e-3)
-    inputs, targets = tensor(x), torch.from_numpy(y)
-    for _ in range(3):
-        for chosen in torch.randperm(len(targets)).chunk(len(targets) // 128):
-            loss = functional.cross_entropy(head(net(inputs[chosen])), targets[chosen])
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+    fit_network(net, head, x, y, epochs=3, batches=len(y) // 128, rate=1.5e-3)
     return net
 
 
-@torch.no_grad()
 def _apply_network(net: nn.Sequential, pictures: Array) -> Array:
-    parts = np.array_split(colour(pictures), -(-len(pictures) // 512))
-    return np.concatenate([net(tensor(part)).numpy() for part in parts])
+    return apply_network(net, colour(pictures))
 
 
 @torch.no_grad()
@@ -246,7 +239,7 @@ def _convolve(pictures: Array, width: int, seed: int, size: int = 5) -> Array:
     filters -= filters.mean((1, 2, 3), keepdim=True)
     found = []
     for part in np.array_split(colour(pictures), -(-len(pictures) // 512)):
-        seen = torch.relu(functional.conv2d(tensor(part), filters, stride=2) - 0.5)
+        seen = torch.relu(functional.conv2d(to_tensor(part), filters, stride=2) - 0.5)
         found.append(functional.adaptive_avg_pool2d(seen, 2).flatten(1).numpy())
     return np.concatenate(found)
 

@@ -23,9 +23,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from torch import nn
-from torch.nn import functional
 
-from benchmarks.pictures import block, images, tensor
+from benchmarks.pictures import fit_network, load_pictures, make_block, to_tensor
 from benchmarks.secure_sum import ROOT
 from veilsum.calibration import CCVRStatistics, FFCStatistics, RandomFeatures, solve_ffc, solve_lda
 from veilsum.calibration.rows import unit_rows
@@ -64,28 +63,24 @@ class Figure:
 
 def network(last: nn.Module) -> nn.Sequential:
     """Make a network from 32 × 32 pixels to `WIDTH` features that end in `last`."""
-    pools = [layer for pair in ((3, 24), (24, 48), (48, 96)) for layer in (*block(*pair), nn.MaxPool2d(2))]
+    pools = [
+        layer for pair in ((3, 24), (24, 48), (48, 96)) for layer in (*make_block(*pair), nn.MaxPool2d(2))
+    ]
     return nn.Sequential(*pools, nn.Flatten(), nn.Linear(96 * 16, WIDTH), last)
 
 
 def train_network(last: nn.Module, pictures: Array, labels: Array) -> nn.Sequential:
     torch.manual_seed(0)
     net, head = network(last), nn.Linear(WIDTH, int(labels.max()) + 1)
-    optimiser = torch.optim.Adam([*net.parameters(), *head.parameters()], lr=1e-3)
-    inputs, targets = tensor(pictures), torch.from_numpy(labels)
-    for _ in range(EPOCHS):
-        for chosen in torch.randperm(len(targets)).chunk(-(-len(targets) // BATCH)):
-            loss = functional.cross_entropy(head(net(inputs[chosen])), targets[chosen])
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+    batches = -(-len(labels) // BATCH)
+    fit_network(net, head, pictures, labels, epochs=EPOCHS, batches=batches, rate=1e-3)
     return net
 
 
 @torch.no_grad()
 def apply_network(net: nn.Sequential, pictures: Array) -> Array:
     parts = np.array_split(pictures, -(-len(pictures) // 512))
-    return np.concatenate([net(tensor(part)).numpy() for part in parts]).astype(np.float64)
+    return np.concatenate([net(to_tensor(part)).numpy() for part in parts]).astype(np.float64)
 
 
 def orient_gradients(pictures: Array) -> Array:
@@ -110,7 +105,7 @@ def colour(pictures: Array) -> Array:
 
 
 def read_features(folder: Path) -> Iterator[tuple[str, tuple[Array, Array, Array, Array]]]:
-    pictures, labels = images(folder / "tinyimagenet100_jpegpack.npz", "train")
+    pictures, labels = load_pictures(folder / "tinyimagenet100_jpegpack.npz", "train")
     chosen = np.random.default_rng(0).permutation(len(labels))[:TRAINING_PICTURES]
     small = pictures[chosen].reshape(-1, 32, 2, 32, 2, 3).mean(axis=(2, 4), dtype=np.float32)
     networks = {
@@ -121,7 +116,7 @@ def read_features(folder: Path) -> Iterator[tuple[str, tuple[Array, Array, Array
         fashion = tuple(file[key] for key in ("x_train", "y_train", "x_test", "y_test"))
     packed = folder / "cifar10_jpegpack.npz"
     for name, (x, y, test, true) in {
-        "CIFAR-10": (*images(packed, "train"), *images(packed, "test")),
+        "CIFAR-10": (*load_pictures(packed, "train"), *load_pictures(packed, "test")),
         "Fashion-MNIST": fashion,
     }.items():
         order = np.random.default_rng(1).permutation(len(y))[:PICTURES]
