@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self, TypeAlias, TypeVar
+from typing import ClassVar, Protocol, Self, TypeAlias, TypeVar
 
 from pydantic import RootModel, ValidationError
 
@@ -191,10 +191,8 @@ class Reads:
     ) -> Flow[Response]:
         return self._call_api(Request("GET", path, limit_bytes=limit_bytes), after)
 
-    def _send_body(
-        self, method: str, path: str, body: bytes, after: int | None = None, **more: Any
-    ) -> Flow[Response]:
-        return self._call_api(Request(method, path, body, {"content-type": rest.OCTETS_TYPE}, **more), after)
+    def _send_body(self, method: str, path: str, body: bytes, after: int | None = None) -> Flow[Response]:
+        return self._call_api(Request(method, path, body, {"content-type": rest.OCTETS_TYPE}), after)
 
     def _call_api(self, request: Request, after: int | None) -> Flow[Response]:
         if after is not None:
@@ -304,10 +302,9 @@ class CoordinatorApi(Reads):
     ) -> Flow[Asked]:
         """Send one masked chunk of an announced upload. Returns the next request, as `fetch_request`; `on_too_large` is that of `Request`."""
         path = rest.CHUNK_PATH.format(round_id=round_id, member=upload.header.member, index=index)
-        sent = self._send_body(
-            "PUT", path, packed, after, digest=upload.chunk_digests[index], on_too_large=on_too_large
-        )
-        return Asked.in_response((yield from sent))
+        headers, digest = {"content-type": rest.OCTETS_TYPE}, upload.chunk_digests[index]
+        request = Request("PUT", path, packed, headers, digest=digest, on_too_large=on_too_large)
+        return Asked.in_response((yield from self._call_api(request, after)))
 
     def send_answer(self, round_id: str, message: Message, after: int) -> Flow[Asked]:
         """Send a receipt, vote, refusal, reveal or erasure report. Returns the next request, as `fetch_request`."""
