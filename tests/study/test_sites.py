@@ -4,19 +4,9 @@ from typing import Any
 
 import pytest
 
+from tests.texts.scenes import WELL
 from veilsum.protocol.rest import SiteReport, SitesView, SiteView
 from veilsum.study.sites import SiteRow, judge_sites
-
-WELL: dict[str, Any] = {
-    "release": "1",
-    "sent_s": 0.0,
-    "free_bytes": 1 << 40,
-    "slips": (),
-    "difference": 0.001,
-    "detail": "",
-    "upload_bytes": 25_000_000,
-    "upload_s": 4.0,
-}
 
 
 def row(
