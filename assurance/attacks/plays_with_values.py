@@ -151,7 +151,7 @@ def damaged() -> object:
 
 
 def overdue() -> object:
-    """Nobody opens boxes before the latest end."""
+    """No box is opened before the latest end."""
     phase = Federation(3).reach(Checking)
     raise of(Erasing, phase.pass_deadline(phase.attempt.terms.latest_end_s)).fault
 

@@ -134,7 +134,7 @@ class FalseBox(HonestRun):
         dealer = self.federation.shape.false_box
         complaints = next((each.complaints for each in self.sent.values() if isinstance(each, Receipt)), ())
         verdict = Verdict.KEPT if complaints == (dealer,) else Verdict.BROKEN
-        seen = f"complaints about {', '.join(complaints) or 'nobody'}"
+        seen = f"complaints about {', '.join(complaints) or 'no one'}"
         self.findings.append(Finding("BOX-8", self.part.name, verdict, seen, f"a complaint about {dealer}"))
 
 

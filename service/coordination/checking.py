@@ -160,7 +160,7 @@ async def _check_rows(
 ) -> list[str]:
     damaged = list[str]()
 
-    def look(connection: Connection) -> None:
+    def check_rows(connection: Connection) -> None:
         for row in connection.execute(select(table), execution_options={"yield_per": EVENTS_PER_READ}):
             try:
                 read(row)
@@ -168,7 +168,7 @@ async def _check_rows(
                 damaged.append(name.format(row))
 
     try:
-        await database.read(look)
+        await database.read(check_rows)
     except Exception as error:  # noqa: BLE001 - a damaged file's, which has no class of its own
         damaged.append(f"table {table.name}: not all rows can be read ({type(error).__name__})")
     return damaged
@@ -189,7 +189,7 @@ async def _check_signatures(database: Database) -> list[str]:
     """Check studies and openings by the rosters' keys, and rounds' ids. What can't be read at all has another name."""
     damaged = list[str]()
 
-    def look(connection: Connection) -> None:
+    def check_rows(connection: Connection) -> None:
         keys = set[tuple[str, bytes]]()
         for row in connection.execute(select(rosters)):
             with suppress(PeerFault):
@@ -213,7 +213,7 @@ async def _check_signatures(database: Database) -> list[str]:
                 damaged.append(f"round {row.id}: its opening has changed")
 
     try:
-        await database.read(look)
+        await database.read(check_rows)
     except Exception as error:  # noqa: BLE001 - as above
         damaged.append(f"table rounds: not all signatures can be checked ({type(error).__name__})")
     return damaged
