@@ -411,7 +411,7 @@ def _save_result(store: "Store", result: "Result", folder: Path, read: list[dict
 
 
 def _load_unexported(store: "Store") -> "list[Result]":
-    """Load results that were verified but not saved, because this command was killed. A rehearsal's is for nobody."""
+    """Load results that were verified but not saved, because this command was killed. Rehearsals are left out: they have no result to keep."""
     from client_sdk import Result
     from veilsum.protocol.periods import PeriodKind
 
