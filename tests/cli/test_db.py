@@ -111,3 +111,5 @@ def test_every_blob_is_checked_before_a_backup_is_signed(
     assert (set(outcome.values["damaged"]), outcome.code) == (names, 1)
     made = cli("operator", "backup", "create", tmp_path / "it.zip", "--data-dir", folder, "--json")
     assert (set(made.values["damaged"]), made.code) == (names, 1)
+    lines = cli("operator", "db", "check").out.splitlines()
+    assert all(sum(name in line for line in lines) == 1 for name in names)

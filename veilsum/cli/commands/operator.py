@@ -1,8 +1,9 @@
 """`veilsum operator`: run studies at a coordinator, and look after its data."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +11,7 @@ from veilsum.cli.commands import audit, cohort, rounds, token
 from veilsum.cli.commands.cohort import Federation, Period, StudyName, wanted_study
 from veilsum.cli.console import (
     JSON_OUTPUT,
+    cut_line,
     note_printer,
     print_note,
     print_table,
@@ -215,9 +217,7 @@ def create(
     made = {**backup.create_backup(data_dir, archive), **found}
     if not made["blobs"]:
         print_note("The folder holds no uploads or results: if they are in a bucket, back that up too.")
-    print_values(made, "Backup")
-    if made["damaged"]:
-        raise typer.Exit(1)
+    _report_findings(made, "Backup")
 
 
 @backups.command()
@@ -247,6 +247,18 @@ def restore(
         raise Misuse("pass the key that signed the backup as --coordinator-key, or pass --unauthenticated")
     key = None if coordinator_key is None else bytes.fromhex(public_key(coordinator_key))
     print_values(backup.restore_backup(archive, data_dir, key), "Restored")
+
+
+def _report_findings(found: Mapping[str, Any], title: str) -> None:
+    """Print what a check of the stores found, each damaged part on a line of its own. Exits with 1 if there is any."""
+    damaged = found["damaged"]
+    print_values({**found, "damaged": len(damaged)}, title, scripts=found)
+    if not damaged:
+        return
+    if not JSON_OUTPUT.get():
+        for part in damaged:
+            typer.echo(f"  {cut_line(part)}")
+    raise typer.Exit(1)
 
 
 @database.command()
@@ -284,9 +296,7 @@ def check() -> None:
     from service.settings import Settings
 
     found = asyncio.run(checking.find_damage(Settings()))
-    print_values(found, "Database")
-    if found["damaged"]:
-        raise typer.Exit(1)
+    _report_findings(found, "Database")
 
 
 @database.command()
@@ -300,6 +310,4 @@ def repair() -> None:
     from service.settings import Settings
 
     found = asyncio.run(repairing.repair_database(Settings()))
-    print_values(found, "Database")
-    if found["damaged"]:
-        raise typer.Exit(1)
+    _report_findings(found, "Database")
