@@ -47,9 +47,9 @@ IDS = [f"canary-{place}" for place in range(COUNT)]
 
 
 @pytest.fixture
-def rehearsed(stage: Stage, tmp_path: Path) -> Consortium:
-    """Six members, of whom four are enough, and a study with a pack."""
-    made = Consortium(stage, tmp_path, members=6)
+def rehearsed(stage: Stage, tmp_path: Path, request: pytest.FixtureRequest) -> Consortium:
+    """Four members, unless the test asks for more, and a study with a pack."""
+    made = Consortium(stage, tmp_path, members=getattr(request, "param", 4))
     pack = CanaryPack(IDS, KEYS, ROWS)
     made.rehearsal = {"pack": hashlib.sha256(pack.to_bytes()).hexdigest(), "tolerance": 1e-3}
     made.revise(members_min=4)
@@ -98,7 +98,9 @@ def hold(
 
 
 @pytest.mark.parametrize(
-    "question", [WITHHOLDING, NOISY, GRADIENTS], ids=["withholding", "noisy", "gradients"]
+    "question",
+    [WITHHOLDING, NOISY, pytest.param(GRADIENTS, marks=pytest.mark.slow)],
+    ids=["withholding", "noisy", "gradients"],
 )
 def test_a_rehearsal_of_sites_that_agree_is_checked_against_the_reference(
     rehearsed: Consortium, question: dict[str, Any]
@@ -106,15 +108,16 @@ def test_a_rehearsal_of_sites_that_agree_is_checked_against_the_reference(
     rehearsed.revise(members_min=4, **question)
     done = hold(rehearsed)
     assert (done.ok, done.failure) == (True, "")
-    assert [each.verdict for each in done.rows] == [()] * 6
+    assert [each.verdict for each in done.rows] == [()] * 4
     assert all(each.upload and each.decryptor for each in done.rows)
-    assert "6 times the reference" in done.check
+    assert "4 times the reference" in done.check
     assert "could hide" not in done.check
     for member in rehearsed.ids:
         assert rehearsed.ledger(member) == ()
         assert _load_unexported(Store(rehearsed.folder / member)) == []  # a restarted agent has no result
 
 
+@pytest.mark.parametrize("rehearsed", [6], indirect=True)
 def test_each_site_s_verdict_says_what_is_wrong(
     rehearsed: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,12 +140,13 @@ def test_each_site_s_verdict_says_what_is_wrong(
     assert hold(rehearsed, period="rehearsal-2").ok
 
 
+@pytest.mark.parametrize("rehearsed", [5], indirect=True)
 def test_a_site_that_neither_comes_nor_reports_is_not_waited_for_until_enrolment_ends(
     rehearsed: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("veilsum.cli.rehearsing.compute_presence_s", lambda _: 3.0)
-    done = hold(rehearsed, asleep="member-5")
-    assert [each.member for each in done.rows if not each.ok] == ["member-5"]
+    done = hold(rehearsed, asleep="member-4")
+    assert [each.member for each in done.rows if not each.ok] == ["member-4"]
     assert "did not enrol" in done.rows[-1].verdict[0]
     assert (done.ok, done.exact, done.failure) == (False, True, "")
 
@@ -157,6 +161,7 @@ def test_a_sum_of_other_rows_is_found(rehearsed: Consortium, monkeypatch: pytest
     assert (done.ok, done.exact) == (False, False)
 
 
+@pytest.mark.parametrize("rehearsed", [5], indirect=True)
 def test_a_step_in_which_unreported_differences_may_grow_is_named(rehearsed: Consortium) -> None:
     rehearsed.rehearsal = {**(rehearsed.rehearsal or {}), "tolerance": 0.5}
     rehearsed.revise(members_min=4, **NOISY)
