@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from html import escape
-from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
 from string import Template
@@ -32,7 +31,7 @@ def page(
     own = groups(found)
     template = Template(Path(__file__).with_name("report.html").read_text("utf-8"))
     return template.substitute(
-        style=files("veilsum.cli.calibrating").joinpath("style.css").read_text("utf-8"),
+        style=Path(__file__).with_name("style.css").read_text("utf-8"),
         title=escape(title),
         lead=_lead(found, compared),
         figures="".join(_figures(found, compared)),

@@ -51,7 +51,7 @@ def test_where_every_class_is_common_nothing_is_advised(cli: Cli) -> None:
 def test_a_head_or_shares_that_are_asked_for_stand_beside_the_others(cli: Cli) -> None:
     path = write_records(*rare_positives(0.5, 300))
     words = ("calibrate", path, "--held-out", 0.3)
-    found = cli.json(*words, "--head", "random-features", "--parameter", "size=64")
+    found = cli.json(*words, "--head", "random-features")
     assert [*found["heads"]] == [*FROM_SUMS, "random features"]
     assert found["heads"]["random features"]["accuracy"] == found["accuracy"]
     np.savetxt("shares.txt", [0.9, 0.1])

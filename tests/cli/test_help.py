@@ -126,9 +126,7 @@ def test_help_answers_at_once() -> None:
 
 def test_a_member_needs_none_of_the_extras() -> None:
     own = "from client_sdk import Identity, Member, Policy, Result; import client_sdk.operator, veilsum.calibration"
-    commands = (
-        "import veilsum.cli.running, veilsum.cli.calibrating.fitting, veilsum.cli.remote, veilsum.cli.admin"
-    )
+    commands = "import veilsum.cli.running, veilsum.cli.fitting, veilsum.cli.remote, veilsum.cli.admin"
     code = f"{own}; {commands}; {helped('member', 'join')}"
     assert not modules(code) & {*HEAVY, "pyarrow", "asyncpg", "structlog"}
 

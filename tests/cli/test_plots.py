@@ -20,12 +20,6 @@ FIGURES: dict[str, Callable[[], str]] = {
     ),
     "phases": lambda: plots.phase_timeline({"setup": 0.2, "upload": 3.0}),
     "ridge": lambda: plots.ridge_curve(np.logspace(-3, 3, 9), RNG.random(9), 1.0),
-    "reliability": lambda: plots.reliability_diagram(
-        np.linspace(0.05, 0.95, 10), RNG.random(10), RNG.integers(0, 9, 10)
-    ),
-    "recalls": lambda: plots.class_recalls(RNG.random(5), np.array([3, 0, 9, 1, 1])),
-    "eigenvalues": lambda: plots.draw_eigenvalues(np.array([1e-14, 1.0, 30]), 0.1),
-    "eigenvalues alone": lambda: plots.draw_eigenvalues(np.array([1.0, 30]), None),
 }
 
 

@@ -1,7 +1,7 @@
 """Reliability: how often a head is right when it says how sure it is, on a hold-out set of this machine.
 
 For every temperature τ of a grid: the mean loss −log softmax(s/τ)_y and, in bins of the confidence max softmax, the confidences and the hits
-(Guo et al. 2017, sections 2 and 4.2). τ, the expected calibration error and a reliability diagram follow.
+(Guo et al. 2017, sections 2 and 4.2). τ and the expected calibration error follow.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def default_temperatures() -> Floats:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Reliability:
-    """A head's losses, confidences, hits and confusion over N records that it was not fitted on.
+    """A head's losses, confidences and hits over N records that it was not fitted on.
 
     Attributes:
         records: N.
@@ -36,8 +36,6 @@ class Reliability:
         losses: (T,) mean negative log likelihood in nats; 0 without records.
         confidences: (T, B) sums of the confidences in each bin.
         hits: (T, B) records of each bin that were predicted correctly.
-        binned: (T, B) records of each bin.
-        confusion: (C, C) records of class (row) that were predicted as class (column).
     """
 
     records: int
@@ -45,8 +43,6 @@ class Reliability:
     losses: Floats
     confidences: Floats
     hits: Integers
-    binned: Integers
-    confusion: Integers
 
     @classmethod
     def of(
@@ -74,17 +70,14 @@ class Reliability:
         indices = as_labels(labels, len(scores), scores.shape[1])
         scores[:, list(head.empty_classes)] = -np.inf
         grid = default_temperatures() if temperatures is None else np.asarray(temperatures, np.float64)
-        T, C = len(grid), scores.shape[1]
-        hits, binned, confusion = (
-            np.zeros(shape, np.int64) for shape in ((T, CONFIDENCE_BINS), (T, CONFIDENCE_BINS), (C, C))
-        )
-        found = cls(len(scores), grid, np.zeros(T), np.zeros((T, CONFIDENCE_BINS)), hits, binned, confusion)
-        for block in row_blocks(len(scores), C):
+        shape = (len(grid), CONFIDENCE_BINS)
+        found = cls(len(scores), grid, np.zeros(len(grid)), np.zeros(shape), np.zeros(shape, np.int64))
+        for block in row_blocks(*scores.shape):
             found._add_scores(scores[block], indices[block])
         return found
 
     def __repr__(self) -> str:
-        return f"<Reliability, {self.records} records, classes {len(self.confusion)}>"
+        return f"<Reliability, {self.records} records>"
 
     def _add_scores(self, scores: Floats, labels: Integers) -> None:
         own, predicted = np.arange(len(labels)), scores.argmax(axis=1)
@@ -96,8 +89,6 @@ class Reliability:
             self.losses[index] += np.minimum(-logs[own, labels], LOSS_MAX).sum() / max(self.records, 1)
             self.confidences[index] += np.bincount(bin_of, confidences, CONFIDENCE_BINS)
             self.hits[index] += np.bincount(bin_of[hits], minlength=CONFIDENCE_BINS)
-            self.binned[index] += np.bincount(bin_of, minlength=CONFIDENCE_BINS)
-        np.add.at(self.confusion, (labels, predicted), 1)
 
     @property
     def best(self) -> int:
@@ -116,19 +107,6 @@ class Reliability:
         return apart
 
     @property
-    def diagram(self) -> tuple[Floats, Floats, Integers]:
-        """Mean confidence, accuracy and records of each bin at `temperature`, (B,) each; 0 where a bin is empty."""
-        binned = self.binned[self.best]
-        held = np.maximum(binned, 1)
-        return self.confidences[self.best] / held, self.hits[self.best] / held, binned
-
-    @property
     def accuracy(self) -> float:
         """Share of records that were predicted correctly."""
-        return float(np.trace(self.confusion) / max(self.records, 1))
-
-    @property
-    def recalls(self) -> Floats:
-        """(C,) share of each class's records that were predicted as that class; 0 without records."""
-        recalls: Floats = np.diagonal(self.confusion) / np.maximum(self.confusion.sum(axis=1), 1)
-        return recalls
+        return float(self.hits[0].sum() / max(self.records, 1))

@@ -175,21 +175,22 @@ def class_keys(parts: Sequence[FileRecords]) -> list[str]:
 
 
 def divide_records(
-    features: Features, labels: Labels, ids: Sequence[bytes] | None, bounds: Sequence[float]
-) -> list[Part]:
-    """Divide (n, dim) features, no row all zeros, and (n,) labels into one part for each interval of 0 to 1 between `bounds`.
+    features: Features, labels: Labels, ids: Sequence[bytes] | None, share: float
+) -> tuple[Part, Part]:
+    """Divide (n, dim) features, no row all zeros, and (n,) labels into a share that is held out and the rest.
 
     The digest of a row's id, or of the row if there are no ids, determines its part. So every run has the same parts, and all rows of one
     record are in one part: otherwise a head would be judged on records whose other rows it was fitted to.
     """
-    drawn = [
-        int.from_bytes(hashlib.sha256(_RECORD_COLUMN + each).digest()[-8:], "little")
-        % _HOLD_OUT_DRAWS
-        / _HOLD_OUT_DRAWS
-        for each in (_row_bytes(features, labels) if ids is None else ids)
-    ]
-    places = np.searchsorted(bounds, drawn, side="right")
-    return [(features[places == part], labels[places == part]) for part in range(len(bounds) + 1)]
+    held = np.array(
+        [
+            int.from_bytes(hashlib.sha256(_RECORD_COLUMN + each).digest()[-8:], "little") % _HOLD_OUT_DRAWS
+            < share * _HOLD_OUT_DRAWS
+            for each in (_row_bytes(features, labels) if ids is None else ids)
+        ],
+        bool,
+    )
+    return (features[held], labels[held]), (features[~held], labels[~held])
 
 
 def _row_bytes(features: Features, labels: Labels) -> Iterator[bytes]:

@@ -7,7 +7,6 @@ import typer
 
 from veilsum.cli.console import JSON_OUTPUT, print_values
 from veilsum.cli.options import Standardise, add_table_options
-from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
     from veilsum.cli.tables import TableFormat
@@ -20,24 +19,9 @@ def calibrate(
     head: Annotated[
         str, typer.Option(help="ffc, random-features or ccvr; lda and ncm follow from FFC's sums.")
     ] = "ffc",
-    parameter: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="NAME=NUMBER: size, bandwidth (random-features); samples_per_class, power (ccvr). Repeat."
-        ),
-    ] = None,
-    ridge: Annotated[
-        float | None, typer.Option(help="λ of the ridge head.", show_default="chosen by GCV")
-    ] = None,
     held_out: Annotated[
         str | None,
         typer.Option(help="Judge the head on a share of the records, or on a file.", show_default="none"),
-    ] = None,
-    personal: Annotated[
-        Path | None,
-        typer.Option(
-            help="Mix a result's pooled sums with these records, which its run must not have summed: the result's folder. Needs --held-out SHARE."
-        ),
     ] = None,
     unit_columns: Annotated[
         bool, typer.Option("--unit-columns", help="Scale the weights of each class to length 1.")
@@ -56,22 +40,17 @@ def calibrate(
         ),
     ] = None,
     standardise: Standardise = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page with figures to this file.")] = None,
     output: Annotated[Path, typer.Option(help="Write the head to this file.")] = Path("head.safetensors"),
 ) -> None:
     """Fit a head in closed form to your own records, judge it, and write it. Nothing is sent."""
-    from veilsum.cli.calibrating.fitting import Fitting
     from veilsum.cli.features import held_out_from
+    from veilsum.cli.fitting import Fitting
 
     fitting = Fitting(
         files=features,
         head=head,
-        parameters=_parse_parameters(parameter or ()),
-        ridge=ridge,
         output=output,
         held_out=held_out_from(held_out),
-        report=report,
-        personal=personal,
         unit_columns=unit_columns,
         prior=prior,
         positive=positive,
@@ -83,15 +62,3 @@ def calibrate(
     print_values(shown, "Head", scripts=values)
     if table is not None and not JSON_OUTPUT.get():
         table.print_table("Fit it: --head lda --prior uniform.")
-
-
-def _parse_parameters(given: "list[str] | tuple[()]") -> dict[str, float]:
-
-    values: dict[str, float] = {}
-    for each in given:
-        name, _, text = each.partition("=")
-        try:
-            values[name.replace("-", "_")] = float(text)
-        except ValueError as error:
-            raise Misuse(f"--parameter {each}: expected NAME=NUMBER") from error
-    return values

@@ -2,14 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
-from pydantic import ValidationError
 from safetensors.numpy import save
 
 from veilsum.calibration import CalibrationError, FFCStatistics, Reliability
@@ -18,8 +17,7 @@ from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.random_features import suggested_bandwidth
 from veilsum.calibration.rows import Floats
-from veilsum.cli import plots
-from veilsum.cli.console import lacks_modules, print_note
+from veilsum.cli.console import print_note
 from veilsum.cli.features import (
     FileRecords,
     Part,
@@ -34,28 +32,20 @@ from veilsum.cli.moments import moments_in
 from veilsum.cli.read_report import report_files
 from veilsum.cli.tables import TableFormat
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.forms import first_fault
 from veilsum.protocol.rest import HEAD_METADATA
 from veilsum.protocol.statistics import CCVR, FFC, RandomFeaturesFFC, Statistic
-from veilsum.protocol.study import CCVRHead, Question
+from veilsum.protocol.study import CCVRHead
 from veilsum.study.answers import Alone, solve_alone
 from veilsum.system.files import write_durably
 
-HEAD_KINDS = {
-    "ffc": "ridge head of unit features (FFC)",
-    "random-features": "ridge head of random features (FFC)",
-    "ccvr": "logistic head of virtual features (CCVR)",
-    "lda": "linear discriminant analysis, from FFC's sums",
-    "ncm": "nearest class mean, from FFC's sums",
-}
+HEAD_KINDS = ("ffc", "random-features", "ccvr", "lda", "ncm")
 DERIVED_HEADS = frozenset({"lda", "ncm"})
 """Heads that are derived from FFC's sums."""
 LOG_ODDS_HEADS = frozenset({"lda", "ccvr"})
 """Heads whose scores are log-odds at a temperature of 1."""
 _RANDOM_FEATURES_SIZE = 1024
-_TABLE_CLASSES_MAX = 100  # maximum rows of a table
+_CCVR_HEAD = CCVRHead(samples_per_class=2000, power=0.5)
 _UNUSABLE_ROWS = "NaN, infinity, all zeros, or no label of a class"
-_CRITERION_NAMES = {"gcv": "GCV", "given": "you"}
 
 
 class Loaded(NamedTuple):
@@ -63,13 +53,11 @@ class Loaded(NamedTuple):
 
     Attributes:
         fitted: the records to fit, by file.
-        choosing: the records that choose a mixture, or None.
         judging: the hold-out set, or None.
         read: a report on each file.
     """
 
     fitted: list[Part]
-    choosing: Part | None
     judging: Part | None
     dim: int
     classes: Sequence[str]
@@ -82,12 +70,8 @@ class Fitting:
 
     files: Sequence[Path]
     head: str
-    parameters: Mapping[str, float]
-    ridge: float | None
     output: Path
     held_out: float | Path | None
-    report: Path | None
-    personal: Path | None
     unit_columns: bool
     prior: str | None
     positive: str | None
@@ -95,7 +79,7 @@ class Fitting:
     form: TableFormat
 
     def run_fit(self) -> tuple[dict[str, Any], HeadTable | None]:
-        """Sum, solve, judge, and write head and report. Returns what is known of the head, and the heads of the same sums beside it.
+        """Sum, solve, judge, and write the head. Returns what is known of the head, and the heads of the same sums beside it.
 
         Raises:
             CalibrationError: no head follows from these records.
@@ -103,16 +87,7 @@ class Fitting:
         """
         self._check_options()
         self._check_outputs()
-        shared = None
-        if self.personal is not None:
-            from client_sdk import Result  # noqa: PLC0415 - only this needs it
-
-            shared = Result.load(self.personal)
-            shared.verify()
-            print_note(
-                "Records that the run summed make its head look too good, and choose the wrong mixture: pass only records that were not summed"
-            )
-        records = self._load_records(None if shared is None else shared.spec.question)
+        records = self._load_records()
         self._find_positive(records.classes)
         found = self._sum_records(records)
         answer = found.answer
@@ -124,15 +99,6 @@ class Fitting:
         }
         if (keys := [*records.classes]) != [f"class-{index}" for index in range(len(keys))]:
             values["class_keys"] = keys  # in the order of the head's columns
-        if shared is not None:
-            from client_sdk import Records  # noqa: PLC0415 - only this needs it
-
-            assert judging is not None  # `_check_options` requires --held-out
-            assert records.choosing is not None
-            own, choosing = Records(*_join_parts(records.fitted)), Records(*records.choosing)
-            head = Calibrated(shared.personalise(own, choosing))
-            values["accuracy_of_the_shared_head"] = _judge_head(shared.calibrated, judging).accuracy
-            values["own_weight"] = getattr(head.head, "weight", None)
         head = self._apply_options(head, records, judging)
         seen = None
         if judging is not None:
@@ -146,11 +112,8 @@ class Fitting:
             )
         _save_output(self.output, save(head.arrays, {HEAD_METADATA: json.dumps(head.notes)}))
         values["empty_classes"] = list(head.head.empty_classes)
-        if self.head not in DERIVED_HEADS and self.personal is None and answer.ridge is not None:
-            values |= {
-                "ridge": answer.ridge,
-                "chosen_by": _CRITERION_NAMES.get(answer.chosen_by, answer.chosen_by),
-            }
+        if self.head not in DERIVED_HEADS and answer.ridge is not None:
+            values["ridge"] = answer.ridge
             if answer.solution is not None:
                 values |= {"effective_dof": answer.solution.dof, "condition": answer.solution.condition}
         values["saved"] = str(self.output)
@@ -161,13 +124,7 @@ class Fitting:
                 "temperature": seen.temperature,
                 "calibration_error": float(seen.calibration_errors[seen.best]),
             }
-        if self.report is not None:
-            page = _render_report(self.head, found, head, seen, personal=self.personal is not None)
-            _save_output(self.report, page.encode())
-            values["report"] = str(self.report)
-        table = (
-            None if judging is None or shared is not None else self._compare_heads(records, found, judging)
-        )
+        table = None if judging is None else self._compare_heads(records, found, judging)
         return values if table is None else {**values, **table.to_json()}, table
 
     def _compare_heads(self, records: Loaded, found: Alone, judging: Part) -> HeadTable | None:
@@ -195,26 +152,15 @@ class Fitting:
     def _check_options(self) -> None:
         if self.head not in HEAD_KINDS:
             raise Misuse(f"unknown head {self.head!r}: expected {', '.join(HEAD_KINDS)}")
-        if self.ridge is not None and self.head in {*DERIVED_HEADS, "ccvr"}:
-            raise Misuse(f"a head of {self.head} has no λ: leave out --ridge")
-        if self.personal is not None and self.head != "ffc":
-            raise Misuse("--personal works with FFC alone: leave out --head")
-        if self.personal is not None and (self.ridge is not None or self.prior is not None):
-            raise Misuse("--personal: λ and the class shares are the result's: leave out --ridge and --prior")
-        if self.personal is not None and not isinstance(self.held_out, float):
-            raise Misuse("--personal needs --held-out SHARE: these records choose the mixture")
-        if self.positive is not None and (self.held_out is None or self.personal is not None):
-            raise Misuse("--positive is judged in the table of heads: pass --held-out, without --personal")
-        if self.report is not None and lacks_modules("matplotlib", "torch"):
-            raise Misuse("--report needs an extra: pip install 'veilsum[training]'")
+        if self.positive is not None and self.held_out is None:
+            raise Misuse("--positive is judged in the table of heads: pass --held-out")
 
     def _check_outputs(self) -> None:
         """Refuse outputs that would replace an input, or can't be written (Misuse)."""
         inputs = {os.path.realpath(path) for path in self.files}  # realpath accepts loops of links
         if isinstance(self.held_out, Path):
             inputs.add(os.path.realpath(self.held_out))
-        outputs = [("--output", self.output), ("--report", self.report), ("--standardise", self.standardise)]
-        for name, output in outputs:
+        for name, output in (("--output", self.output), ("--standardise", self.standardise)):
             if output is None:
                 continue
             if os.path.realpath(output) in inputs:
@@ -224,31 +170,23 @@ class Fitting:
             above = next(each for each in output.absolute().parents if each.exists())
             if not above.is_dir():
                 raise Misuse(f"{name} {output}: {above} is a file, expected a folder")
-        if self.report is not None and os.path.realpath(self.report) == os.path.realpath(self.output):
-            raise Misuse("--report and --output name the same file")
 
-    def _load_records(self, question: Question | None) -> Loaded:
-        """Read and divide all files; columns and classes default to the files' own. Raises Misuse if the files do not fit together."""
+    def _load_records(self) -> Loaded:
+        """Read and divide all files. Raises Misuse if the files do not fit together."""
         paths = [*self.files, *([self.held_out] if isinstance(self.held_out, Path) else [])]
         tables = read_tables(paths, self.form)
         if self.standardise is not None:
             moments = moments_in(self.standardise, tables[: len(self.files)])
             with of_file(*paths):
                 tables = [moments.standardise_table(table) for table in tables]
-        if question is not None:
-            with of_file(*paths):
-                tables = [table.order_columns(question.columns, "the study's") for table in tables]
         records = list[FileRecords]()
         for path, table in zip(paths, tables, strict=True):
             with of_file(path):
                 records.append(make_records(table))
         del tables
         dim = records[0].features.shape[1]
-        if question is not None:
-            classes: Sequence[str] = question.classes
-        else:
-            with of_file(*paths):
-                classes = class_keys(records)
+        with of_file(*paths):
+            classes = class_keys(records)
         read = report_files(paths, records, classes)
         parts, ids = list[Part](), list[list[bytes] | None]()
         for path, each in zip(paths, records, strict=True):
@@ -260,33 +198,33 @@ class Fitting:
             parts.append((each.features, labels) if usable.all() else (each.features[usable], labels[usable]))
             ids.append(None if each.ids is None else [*compress(each.keys, usable)])
         if isinstance(self.held_out, Path):
-            return Loaded(parts[:-1], None, parts[-1], dim, classes, read)
+            return Loaded(parts[:-1], parts[-1], dim, classes, read)
         return Loaded(*self._divide_records(parts, ids), dim, classes, read)
 
     def _divide_records(
         self, parts: list[Part], ids: list[list[bytes] | None]
-    ) -> tuple[list[Part], Part | None, Part | None]:
-        """Divide records by the hold-out share into those to fit, those that choose a mixture, and the hold-out set."""
+    ) -> tuple[list[Part], Part | None]:
+        """Divide records by the hold-out share into those to fit and the hold-out set."""
         share = self.held_out
         if not isinstance(share, float):
-            return parts, None, None
-        # Records that choose a mixture can't judge it as well.
-        bounds = [share] if self.personal is None else [share / 2, share]
-        divided = [divide_records(*part, named, bounds) for part, named in zip(parts, ids, strict=True)]
-        *held, fitted = zip(*divided, strict=True)
-        *choosing, judging = map(_join_parts, held)
+            return parts, None
+        divided = [divide_records(*part, named, share) for part, named in zip(parts, ids, strict=True)]
+        held, fitted = zip(*divided, strict=True)
+        judging = _join_parts(held)
         if not sum(len(y) for _, y in fitted):
             raise Misuse(f"--held-out {share:g} leaves no records to fit: use a smaller share")
-        if not all(len(y) for _, y in (*choosing, judging)):
+        if not len(judging[1]):
             raise Misuse(f"--held-out {share:g} holds out no record: use a larger share, or a file")
-        return [*fitted], choosing[0] if choosing else None, judging
+        return [*fitted], judging
 
     def _sum_records(self, records: Loaded) -> Alone:
-        bandwidth = None
-        if self.head == "random-features" and "bandwidth" not in self.parameters:
-            means = self._sum_statistic(records, FFC()).statistics
-            bandwidth = suggested_bandwidth(cast("FFCStatistics", means))
-        return self._sum_statistic(records, self._make_statistic(bandwidth))
+        if self.head == "random-features":
+            means = cast("FFCStatistics", self._sum_statistic(records, FFC()).statistics)
+            bandwidth = suggested_bandwidth(means)
+            return self._sum_statistic(
+                records, RandomFeaturesFFC(size=_RANDOM_FEATURES_SIZE, bandwidth=bandwidth)
+            )
+        return self._sum_statistic(records, CCVR() if self.head == "ccvr" else FFC())
 
     def _sum_statistic(self, records: Loaded, statistic: Statistic) -> Alone:
         constant = isinstance(statistic, FFC)  # as in the studies that `veilsum admin study new` drafts
@@ -298,9 +236,8 @@ class Fitting:
             records.fitted,
             constant=constant,
             normalise=True,
-            ridge="gcv" if self.ridge is None else self.ridge,
             publish=(cast("Literal['lda', 'ncm']", self.head),) if self.head in DERIVED_HEADS else (),
-            ccvr=self._ccvr_parameters if isinstance(statistic, CCVR) else None,
+            ccvr=_CCVR_HEAD if isinstance(statistic, CCVR) else None,
         )
 
     def _choose_head(self, answer: Answer) -> Head:
@@ -312,41 +249,6 @@ class Fitting:
                 f"no head of {self.head}: {answer.documents[self.head].notes[REFUSED_NOTE]}"
             )
         return answer.heads[self.head]
-
-    def _make_statistic(self, bandwidth: float | None) -> Statistic:
-        """Return the statistic to sum. Raises Misuse for parameters that the head does not have."""
-        try:
-            if self.head == "random-features":
-                given = self._known_parameters("size", "bandwidth")
-                width = given.get("bandwidth", bandwidth)
-                assert width is not None
-                return RandomFeaturesFFC(
-                    size=int(given.get("size", _RANDOM_FEATURES_SIZE)), bandwidth=float(width)
-                )
-            if self.head == "ccvr":
-                _ = self._ccvr_parameters
-                return CCVR()
-        except ValidationError as error:
-            raise Misuse(f"--parameter: {first_fault(error)}") from error
-        self._known_parameters()
-        return FFC()
-
-    @property
-    def _ccvr_parameters(self) -> CCVRHead:
-        """The parameters for retraining CCVR's head."""
-        given = {
-            "samples_per_class": 2000,
-            "power": 0.5,
-            **self._known_parameters("samples_per_class", "power"),
-        }
-        return CCVRHead(samples_per_class=int(given["samples_per_class"]), power=float(given["power"]))
-
-    def _known_parameters(self, *names: str) -> Mapping[str, float]:
-        if strange := sorted({*self.parameters} - {*names}):
-            raise Misuse(
-                f"{self.head} has no parameter {', '.join(strange)}; it has: {', '.join(names) or 'none'}"
-            )
-        return self.parameters
 
     @property
     def _has_log_odds(self) -> bool:
@@ -401,55 +303,6 @@ def _judge_head(head: Calibrated, records: Part) -> Reliability:
     """Judge a head at its temperature, or else at the one that these records give."""
     given = None if head.temperature is None else [head.temperature]
     return Reliability.of(head.head, *records, normalise=head.head.scales, temperatures=given)
-
-
-def _render_report(
-    name: str, found: Alone, head: Calibrated, seen: Reliability | None, *, personal: bool
-) -> str:
-    """Render the report on a head, one of `HEAD_KINDS`, as a self-contained HTML page.
-
-    `seen` is the head's evaluation on the hold-out set, or None. `personal` is whether a result's pooled sums were mixed in.
-    """
-    answer, ridge = found.answer, None if name in DERIVED_HEADS or personal else found.answer.ridge
-    grid, errors = answer.grid, answer.errors
-    compared = np.zeros(0, bool) if ridge is None or grid is None or errors is None else np.isfinite(errors)
-    values: dict[str, Any] = {
-        "name": name,
-        "title": HEAD_KINDS[name],
-        "personal": personal,
-        "records": answer.records,
-        "classes": head.head.classes,
-        "ridge": ridge,
-        "tried": len(compared),
-        "compared": np.count_nonzero(compared),
-        "curve": "",
-        "eigenvalues": None,
-        "seen": None,
-    }
-    if values["compared"] > 1 and grid is not None and errors is not None and ridge is not None:
-        values["curve"] = plots.ridge_curve(grid[compared], errors[compared], ridge)
-    if (V := getattr(found.statistics, "V", None)) is not None:
-        values["eigenvalues"] = np.linalg.eigvalsh(V)
-        values["spectrum"] = plots.draw_eigenvalues(values["eigenvalues"], ridge)
-    if seen is not None and seen.records:
-        values |= {
-            "seen": seen,
-            "chosen": len(seen.temperatures) > 1,
-            "error_before": seen.calibration_errors[int(np.abs(np.log(seen.temperatures)).argmin())],
-            "reliability": plots.reliability_diagram(*seen.diagram),
-            "recalls": plots.class_recalls(seen.recalls, seen.confusion.sum(axis=1)),
-            "rows": list(_class_rows(seen)),
-        }
-    return plots.render_page("veilsum.cli.calibrating", **values)
-
-
-def _class_rows(seen: Reliability) -> Iterator[tuple[Any, ...]]:
-    """Yield each class with its records, its recall, the class most often predicted instead, and how often."""
-    counts = seen.confusion.sum(axis=1)
-    wrong = seen.confusion - np.diag(np.diagonal(seen.confusion))
-    for label in np.flatnonzero(counts)[:_TABLE_CLASSES_MAX]:
-        taken = wrong[label].argmax()
-        yield label, counts[label], seen.recalls[label], taken, wrong[label, taken]
 
 
 def _read_numbers(path: Path) -> Floats:

@@ -1,7 +1,5 @@
 import os
-import re
 import stat
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +8,9 @@ import pytest
 from safetensors.numpy import load, load_file
 
 from tests.support.cli import CLASSES, DIM, Cli, records
-from tests.support.consortium import Consortium
-from tests.support.stage import standing
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.calibration.head_file import Calibrated, notes_in
-from veilsum.cli.calibrating.fitting import HEAD_KINDS
+from veilsum.cli.fitting import HEAD_KINDS
 from veilsum.protocol.rest import HEAD_METADATA
 
 
@@ -39,7 +35,7 @@ def test_several_files_are_one(cli: Cli, files: list[Path]) -> None:
     np.testing.assert_allclose(saved["weights"], expected.weights, rtol=0, atol=1e-12)
     assert expected.bias is not None
     np.testing.assert_allclose(saved["bias"], expected.bias, rtol=0, atol=1e-12)
-    assert (said["records"], said["classes"], said["chosen_by"]) == (63, CLASSES, "GCV")
+    assert (said["records"], said["classes"]) == (63, CLASSES)
     with np.load(files[0]) as data:
         assert said["accuracy"] == (expected.predict(data["features"]) == data["labels"]).mean()
 
@@ -81,7 +77,7 @@ def test_columns_of_several_files_are_matched_by_name(cli: Cli) -> None:
 def test_a_class_without_records_is_named_and_never_answered(cli: Cli) -> None:
     # The last record scores below zero in the only class that there is: the zeros of an empty one would win.
     path = write("x.npz", np.array([[1.0, 0], [1, 0], [-1, 0]]), np.ones(3, int))
-    said = cli.json("calibrate", path, "--held-out", path, "--ridge", 1)
+    said = cli.json("calibrate", path, "--held-out", path)
     assert said["empty_classes"] == [0]
     assert said["accuracy"] == 1
 
@@ -101,7 +97,7 @@ def test_rows_of_one_id_are_all_fitted_or_all_held_out(cli: Cli) -> None:
     features = people[of] + 0.01 * rng.standard_normal((300, 64))
     np.savez("named.npz", features=features, labels=labels[of], ids=of)
     np.savez("bare.npz", features=features, labels=labels[of])
-    words = ("--held-out", 0.3, "--ridge", 0.01)
+    words = ("--held-out", 0.3)
     named, bare = (cli.json("calibrate", f"{name}.npz", *words) for name in ("named", "bare"))
     assert named["held_out"] % 5 == 0
     assert named["accuracy"] < 0.8 < bare["accuracy"]
@@ -128,26 +124,6 @@ def test_a_table_says_the_same_as_arrays(cli: Cli) -> None:
     assert sum(read["skipped"].values()) == 2
 
 
-def test_who_chooses_a_personal_head_does_not_judge_it(cli: Cli, tmp_path: Path) -> None:
-    """All five rows of an id are on the same side."""
-    with standing(tmp_path / "service") as stage:
-        consortium = Consortium(stage, tmp_path / "federation", after={"publish": ["pooled"]})
-        consortium.run(consortium.enrol())["member-0"].save("result")
-    features, labels = (np.repeat(each, 5, axis=0) for each in consortium.data("member-0"))
-    words = np.array(consortium.content().question.classes)[labels]
-    np.savez("own.npz", features=features, labels=words, ids=np.arange(len(labels)) // 5)
-    done = cli("calibrate", "own.npz", "--personal", "result", "--held-out", 0.6, "--json")
-    assert "pass only records that were not summed" in done.err
-    said = done.values
-    assert said["held_out"] % 5 == 0
-    assert tuple(said["class_keys"]) == consortium.content().question.classes
-    assert said["own_weight"] >= 0
-    assert "ridge" not in said  # λ is the result's
-    for other in (("--ridge", 1), ("--prior", "uniform")):
-        refused = cli("calibrate", "own.npz", "--personal", "result", "--held-out", 0.6, *other)
-        assert "leave out --ridge and --prior" in refused.error
-
-
 def test_files_that_do_not_fit_together(cli: Cli, files: list[Path]) -> None:
     wide = write("wide.npz", np.eye(3), np.arange(3))
     assert cli("calibrate", files[0], wide).error.startswith("wide.npz")
@@ -162,21 +138,19 @@ def test_no_features_are_overwritten(cli: Cli, files: list[Path]) -> None:
         assert "would replace the features" in cli("calibrate", *words, "--output", files[0]).error
     assert files[0].read_bytes() == before
     assert cli("calibrate", files[0], "--output", cli.folder).error
-    error = cli("calibrate", files[0], "--report", files[1] / "made" / "report.html").error
+    error = cli("calibrate", files[0], "--output", files[1] / "made" / "head.safetensors").error
     assert str(files[1].absolute()) in error
 
 
 def test_what_follows_from_own_records_is_one_s_own_to_read(cli: Cli, files: list[Path]) -> None:
-    old = Path("report.html")
+    old = Path("head.safetensors")
     old.write_text("of another day")
     old.chmod(0o644)
-    Path("linked.safetensors").symlink_to("head.safetensors")
-    words = ("--report", old, "--output", "linked.safetensors")
+    Path("linked.safetensors").symlink_to(old)
     with old.open() as reading:
-        cli.json("calibrate", *files, "--held-out", 0.3, *words)
+        cli.json("calibrate", *files, "--output", "linked.safetensors")
         assert reading.read() == "of another day"  # the file was replaced, not written over
-    for made in ("report.html", "head.safetensors"):
-        assert stat.S_IMODE(Path(made).lstat().st_mode) == 0o600
+    assert stat.S_IMODE(old.lstat().st_mode) == 0o600
     assert Path("linked.safetensors").is_symlink()
     assert not list(cli.folder.glob(".*"))
 
@@ -194,8 +168,7 @@ def test_more_than_fits_is_refused_at_once(
 
 @pytest.mark.parametrize("name", HEAD_KINDS)
 def test_every_head_is_fitted_saved_and_judged(name: str, cli: Cli, files: list[Path]) -> None:
-    few = ("--parameter", "size=64") if name == "random-features" else ()
-    said = cli.json("calibrate", *files, "--head", name, "--held-out", 0.3, *few)
+    said = cli.json("calibrate", *files, "--head", name, "--held-out", 0.3)
     assert said["records"] + said["held_out"] == 63
     assert said["accuracy"] > 0.7  # of some twenty records
     content = Path("head.safetensors").read_bytes()
@@ -205,54 +178,22 @@ def test_every_head_is_fitted_saved_and_judged(name: str, cli: Cli, files: list[
         np.concatenate([np.load(path)[key] for path in files]) for key in ("features", "labels")
     )
     assert (saved.predict(features) == labels).mean() > 0.8
-    assert cli.json("calibrate", *files, "--head", name, "--held-out", 0.3, *few) == said
-
-
-@pytest.mark.slow
-def test_the_report_is_one_file_with_its_figures(cli: Cli, files: list[Path]) -> None:
-    said = cli.json("calibrate", *files, "--held-out", 0.3, "--report", "made/report.html")
-    page = Path(said["report"]).read_text()
-    assert page.count("<img src=") == page.count("data:image/svg+xml") == 4
-    assert not re.search(r"(src|href)=\"(?!data:)", page)
-    assert f"on {said['held_out']} held-out records" in page
-    cli.json("calibrate", *files, "--ridge", 1, "--report", "plain.html")
-    assert "pass <code>--held-out</code>" in Path("plain.html").read_text()
-    prior = ("--prior", "uniform", "--report", "ncm.html")
-    cli.json("calibrate", *files, "--head", "ncm", "--held-out", files[0], *prior)
-    adapted = Path("ncm.html").read_text()
-    for chosen in ("How λ was chosen", "τ was chosen on the records that the diagram shows"):
-        assert chosen in page
-        assert chosen not in adapted
+    assert cli.json("calibrate", *files, "--head", name, "--held-out", 0.3) == said
 
 
 @pytest.mark.parametrize(
     "words",
     [
         ("--head", "best"),
-        ("--head", "lda", "--ridge", 1),
-        ("--head", "ccvr", "--ridge", 1),
-        ("--parameter", "size=2"),
-        ("--head", "random-features", "--parameter", "length=2"),
-        ("--head", "random-features", "--parameter", "size=3"),
-        ("--head", "ccvr", "--parameter", "power=2"),
-        ("--parameter", "size"),
         ("--prior", "uniform"),
         ("--prior", "no.txt", "--held-out", 0.3),
         ("--held-out", 1.5),
         ("--held-out", 1e-9),
-        ("--personal", "result"),
-        ("--personal", "result", "--held-out", 0.3),
-        ("--report", "head.safetensors"),
     ],
 )
 def test_what_cannot_be_is_refused(words: tuple[object, ...], cli: Cli, files: list[Path]) -> None:
     assert cli("calibrate", *files, *words).error
     assert not Path("head.safetensors").exists()
-
-
-def test_a_report_without_what_draws_it(cli: Cli, files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "veilsum[training]" in cli("calibrate", *files, "--report", "report.html").error
 
 
 def test_other_class_shares_keep_the_temperature(cli: Cli) -> None:
