@@ -99,7 +99,6 @@ def test_what_cannot_be_trained(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> No
     )
     Path("file").touch()
     assert "file" in cli("train", *SMALLER, "--output", "file").error
-    assert "no tracker is called 'x'" in cli("train", *SMALLER, "--track", "x").error
     assert "device 'x' can't be used" in cli("train", *SMALLER, "--device", "x").error
     assert "device 'meta' can't be used" in cli("train", *SMALLER, "--device", "meta").error
     assert "there is no 'extends'" in cli("train", "digits-fedavg", "--set", 'extends="x"').error

@@ -29,7 +29,6 @@ from training.heads import Classifier
 from training.partition import Partition
 from training.results import RunResult, worst_decile, write_result
 from training.resume import RoundRecord
-from training.tracking import Tracker, open_trackers
 from training.workers import is_first
 from veilsum.protocol.errors import Misuse
 
@@ -59,7 +58,6 @@ class Choices:
     precision: Precision = "float32"
     compiled: bool = False
     features: bool = False
-    track: tuple[str, ...] = ()
     sweep: tuple[str, ...] = ()
     snapshot_every: int = 5
     evaluate_every: int = 1
@@ -170,8 +168,8 @@ def _run_seed(
     folder.mkdir(parents=True, exist_ok=True)
     experiment = choices.loaded
     title = f"{experiment.name} seed {seed}"
-    with lock_folder(folder), open_trackers(choices.track if is_first() else (), folder, title) as tracked:
-        progress = _Progress(title, tell if is_first() else lambda _: None, tracked)
+    with lock_folder(folder):
+        progress = _Progress(title, tell if is_first() else lambda _: None)
         try:
             finished = run_experiment(
                 experiment,
@@ -198,8 +196,6 @@ def _run_seed(
                 data, partition = finished.prepared.data, finished.prepared.partition
                 write_members(folder, finished.trained.classifier, data.train, partition)
                 write_features(folder / "test.npz", finished.trained.classifier, data.test)
-        for tracker in tracked:
-            tracker.log_result(result)
     classifier = finished.trained.classifier
     preprocessing = f"{result.data.name}, {classifier.extractor.config.preprocessing}"
     save_checkpoint(classifier, folder / "extractor.safetensors", preprocessing=preprocessing)
@@ -226,7 +222,6 @@ def lock_folder(folder: Path) -> Iterator[None]:
 class _Progress:
     title: str
     tell: Callable[[str], None]
-    trackers: Sequence[Tracker]
     began_s: float = field(default_factory=time.monotonic)
     told_s: float = field(default_factory=time.monotonic)
 
@@ -236,8 +231,6 @@ class _Progress:
         self.tell(
             f"{self.title}: round {record.round} of {record.rounds}: {accuracy}loss {record.local_loss:.3f}, about {_format_time(left)} left"
         )
-        for tracker in self.trackers:
-            tracker.log_round(record)
         self.began_s = self.told_s = time.monotonic()
 
     def report_within(self, round_: int, done: int, members: int) -> None:

@@ -52,9 +52,6 @@ def train(
             "--features", help="Write each member's features, for `veilsum member join` or `pilot`."
         ),
     ] = False,
-    track: Annotated[
-        list[str] | None, typer.Option(help="tensorboard or mlflow: charts of the rounds.")
-    ] = None,
     sweep: Annotated[
         list[str] | None,
         typer.Option(
@@ -81,7 +78,6 @@ def train(
     from training.experiments.config import list_installed
     from training.federated import DivergedError
     from training.resume import ResumeError
-    from training.tracking import TrackingError
     from veilsum.cli.training_run import Choices, list_experiments, run_all
 
     try:
@@ -100,13 +96,12 @@ def train(
             precision=precision.value,
             compiled=compiled,
             features=features,
-            track=tuple(track or ()),
             sweep=tuple(sweep or ()),
             snapshot_every=snapshot_every,
             evaluate_every=evaluate_every,
         )
         print_values(run_all(choices, output, print_note), "Trained")
-    except (ConfigError, DataError, DivergedError, ResumeError, TrackingError) as error:
+    except (ConfigError, DataError, DivergedError, ResumeError) as error:
         end_with_error(str(error))
     except BrokenProcessPool:
         end_with_error(
