@@ -22,7 +22,7 @@ from training.ranges import check_positive
 from training.recipe import Recipe
 from training.resume import ResumeError, RoundRecord, RunState, Snapshots
 from training.seeding import Stream, make_generator
-from training.workers import from_first, is_first, is_own, local_training, of_first, of_owner
+from training.workers import local_training
 
 
 class DivergedError(ArithmeticError):
@@ -66,7 +66,7 @@ def train(
     """Run a recipe's rounds over the members of a partition.
 
     The result is the same, bit for bit, for the same recipe, data and partition on the same machine's CPU. It does not depend
-    on `workers`, on interruptions, or on the processes of a `torchrun`, all of which return it. A script with workers needs the
+    on `workers` or on interruptions. A script with workers needs the
     `if __name__ == "__main__":` guard, because every spawned process imports it, and choices that can be pickled.
 
     Args:
@@ -78,7 +78,7 @@ def train(
         workers: processes that train members; 1 trains them in this process.
         hardware: where members train.
         snapshot: a folder that keeps the run between rounds, and from which it resumes, also for more rounds than it was begun
-            for. In a group the first process reads and writes it.
+            for.
         snapshot_every: rounds between snapshots; the last round always ends in one.
         evaluate_every: rounds between evaluations on the test records; the last round always ends in one.
 
@@ -134,24 +134,15 @@ def train(
             if progress is not None:
                 progress(record)
     model.load_state_dict(run.model, strict=False)
-    memory = tuple(of_owner(member, kept) for member, kept in enumerate(run.memory))
-    return Trained(model.cpu().eval(), run.history, recipe, memory)
+    return Trained(model.cpu().eval(), run.history, recipe, run.memory)
 
 
 def _restore_or_start(
     recipe: Recipe, model: Classifier, members: int, snapshots: Snapshots | None
 ) -> RunState:
-    """Return the last snapshot's state, with the memory of this process's own members; or that before the first round."""
-    if snapshots is None:
-        return _start_run(recipe, model, members)
-    run = from_first(lambda: _load_snapshot(recipe, snapshots, members))
-    if run is None:
-        return _start_run(recipe, model, members)
-    memory = []
-    for k, nothing in enumerate(run.memory):
-        kept = of_first(snapshots.load_member(k, len(nothing)) if is_first() else nothing)
-        memory.append(kept if is_own(k) else nothing)
-    return replace(run, memory=tuple(memory))
+    """Return the last snapshot's state, or that before the first round."""
+    run = None if snapshots is None else _load_snapshot(recipe, snapshots, members)
+    return _start_run(recipe, model, members) if run is None else run
 
 
 def _load_snapshot(recipe: Recipe, snapshots: Snapshots, members: int) -> RunState | None:
@@ -175,11 +166,8 @@ def _load_snapshot(recipe: Recipe, snapshots: Snapshots, members: int) -> RunSta
 
 def _save_snapshot(snapshots: Snapshots, run: RunState, changed: Iterable[int]) -> None:
     for k in sorted(changed):
-        memory = of_owner(k, run.memory[k])
-        if is_first():
-            snapshots.put_member(k, memory, len(run.history))
-    if is_first():
-        snapshots.commit_run(run)
+        snapshots.put_member(k, run.memory[k], len(run.history))
+    snapshots.commit_run(run)
 
 
 def _start_run(recipe: Recipe, model: Classifier, members: int) -> RunState:

@@ -5,7 +5,7 @@ number are the whole state. Its files hold no code.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 
 from training.algorithms.base import State
 from training.checkpoint import write_tensors
-from training.workers import join_states, pick_state, pick_states
 
 _SNAPSHOT_KEY = "veilsum-run"
 
@@ -51,7 +50,7 @@ class RunState:
 
     Attributes:
         broadcasts: per term, what its server half sends next.
-        memory: per member and term, what the member keeps; empty for members that another process trains.
+        memory: per member and term, what the member keeps.
         history: of the rounds so far; its length is the next round's index.
         head: a calibrated head that replaced the fixed one; empty before.
     """
@@ -113,7 +112,7 @@ class Snapshots:
                     each.unlink()
 
     def load_run(self, members: int) -> RunState | None:
-        """Read the last snapshot without what members keep, or None.
+        """Read the last snapshot, or None.
 
         Raises:
             ResumeError: it is damaged, or another experiment's.
@@ -145,12 +144,12 @@ class Snapshots:
             head=pick_state(tensors, "head"),
             server=pick_state(tensors, "server"),
             broadcasts=pick_states(tensors, "broadcast", terms),
-            memory=(({},) * terms,) * members,
+            memory=tuple(self._load_member(member, terms) for member in range(members)),
             history=tuple(RoundRecord(**record) for record in history),
         )
 
-    def load_member(self, member: int, terms: int) -> tuple[State, ...]:
-        """Read what a member keeps in the loaded snapshot. Raises ResumeError if it is damaged."""
+    def _load_member(self, member: int, terms: int) -> tuple[State, ...]:
+        """Read what a member keeps in the loaded snapshot."""
         name = self._members.get(str(member))
         if name is None:
             return ({},) * terms
@@ -158,3 +157,37 @@ class Snapshots:
             return pick_states(load_file(self._folder / name), "memory", terms)
         except SafetensorError as error:
             raise ResumeError(f"{self._folder / name} holds no run to resume: {error}") from error
+
+
+def join_states(parts: Mapping[str, State | Sequence[State]]) -> State:
+    """Name each tensor by its part and, in a sequence of states, its place: ``part|name`` or ``part|0|name``.
+
+    Tensors that share memory or have gaps are copied, because safetensors does not support them.
+    """
+    named: State = {}
+    for part, states in parts.items():
+        if isinstance(states, Mapping):
+            named |= {f"{part}|{name}": tensor for name, tensor in states.items()}
+        else:
+            named |= join_states({f"{part}|{i}": state for i, state in enumerate(states)})
+    seen: set[int] = set()
+    for name, tensor in named.items():
+        whole = tensor.detach().contiguous()
+        place = whole.untyped_storage().data_ptr()
+        named[name] = whole.clone() if place in seen else whole
+        seen.add(place)
+    return named
+
+
+def pick_state(named: State, prefix: str) -> State:
+    """Return one state of those that `join_states` named."""
+    return {
+        name.removeprefix(f"{prefix}|"): tensor
+        for name, tensor in named.items()
+        if name.startswith(f"{prefix}|")
+    }
+
+
+def pick_states(named: State, prefix: str, count: int) -> tuple[State, ...]:
+    """Return a sequence of states of those that `join_states` named."""
+    return tuple(pick_state(named, f"{prefix}|{i}") for i in range(count))

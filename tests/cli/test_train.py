@@ -1,12 +1,10 @@
 import json
 from concurrent.futures.process import BrokenProcessPool
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from torch import distributed
 
 from tests.support.cli import Cli
 from training.experiments.config import Experiment
@@ -121,16 +119,3 @@ def test_what_cannot_be_trained(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(training_run, "run_experiment", killed)
     assert "run the same command again, with fewer --workers" in cli("train", *SMALLER).error
-
-
-def test_a_process_of_torchrun_s(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("LOCAL_RANK", "63")
-    assert "device 'cuda:63' can't be used" in cli("train", *SMALLER, "--device", "cuda").error
-    assert "torchrun started this group's processes" in cli("train", *SMALLER, "--workers", 2).error
-
-    def began(backend: str, timeout: timedelta) -> None:
-        raise InterruptedError(f"{backend} for {timeout.days} days")
-
-    monkeypatch.setattr(distributed, "init_process_group", began)
-    assert "gloo for 7 days" in cli("train", *SMALLER).error

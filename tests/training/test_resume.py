@@ -169,8 +169,8 @@ def test_two_terms_may_keep_the_same_tensor(tmp_path: Path) -> None:
     back = again.load_run(2)
     assert back is not None
     assert torch.equal(back.weights["w"], same)
-    assert again.load_member(0, 2) == ({}, {})
-    assert all(map(torch.equal, (state["w"] for state in again.load_member(1, 2)), (same.T, same)))
+    assert back.memory[0] == ({}, {})
+    assert all(map(torch.equal, (state["w"] for state in back.memory[1]), (same.T, same)))
 
 
 def test_a_damaged_memory_is_named(tmp_path: Path) -> None:

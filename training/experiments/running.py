@@ -38,7 +38,6 @@ from training.results import (
 )
 from training.resume import RoundRecord
 from training.seeding import Stream, make_generator
-from training.workers import of_all
 from veilsum.calibration import CalibrationError
 
 
@@ -146,7 +145,7 @@ def run_experiment(
     cost = found.result.cost.model_copy(
         update={
             "wall_s": time.perf_counter() - wall + earlier,
-            "cpu_s": sum(of_all(_processor_s() - cpu)) if len(made) == len(trained.history) else None,
+            "cpu_s": _processor_s() - cpu if len(made) == len(trained.history) else None,
         }
     )
     return replace(found, result=found.result.model_copy(update={"cost": cost}))

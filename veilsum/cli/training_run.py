@@ -1,9 +1,8 @@
 """Run the experiments of `veilsum train` for each seed, and write their output folders."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import product
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from filelock import FileLock, Timeout
-from torch import distributed
 
 from training.checkpoint import save_checkpoint
 from training.data.dataset import Dataset
@@ -29,24 +27,17 @@ from training.heads import Classifier
 from training.partition import Partition
 from training.results import RunResult, worst_decile, write_result
 from training.resume import RoundRecord
-from training.workers import is_first
 from veilsum.protocol.errors import Misuse
 
 DIGITS_PREPROCESSING = "scikit-learn digits, 8x8, divided by 16"
 VALIDATION_SHARE = 0.15
 """Share of training records in the validation split of a sweep, as in the papers."""
 _PROGRESS_EVERY_S = 10
-_GROUP_TIMEOUT = timedelta(
-    days=7
-)  # processes wait for each other's rounds, some longer than torch's 30 minutes
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The options of `veilsum train`, described in its help, and the experiment that they select.
-
-    With the device `cuda`, each process of torchrun takes its own GPU.
-    """
+    """The options of `veilsum train`, described in its help, and the experiment that they select."""
 
     experiment: str
     variants: tuple[str, ...] = ()
@@ -80,21 +71,15 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
     """
     try:
         hardware = Hardware.choose_device(
-            _choose_device(choices.device), precision=choices.precision, compiled=choices.compiled
+            choices.device, precision=choices.precision, compiled=choices.compiled
         )
     except ValueError as error:
         raise Misuse(f"--device, --compile: {error}") from error
     output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
-    with ExitStack() as stack:
-        if "RANK" in os.environ:  # torchrun's
-            if choices.workers > 1:
-                raise Misuse("--workers: torchrun started this group's processes already; leave it out")
-            distributed.init_process_group("gloo", timeout=_GROUP_TIMEOUT)
-            stack.callback(distributed.destroy_process_group)
-        swept: dict[str, Any] = {}
-        if choices.sweep:
-            choices, swept = _select_settings(choices, output / "sweep", hardware, tell)
-        results, left = _run_seeds(choices, output, hardware, tell)
+    swept: dict[str, Any] = {}
+    if choices.sweep:
+        choices, swept = _select_settings(choices, output / "sweep", hardware, tell)
+    results, left = _run_seeds(choices, output, hardware, tell)
     if left:
         seed, first = next(iter(left.items()))
         if len(choices.seeds) == 1:
@@ -156,12 +141,6 @@ def _sweep_settings(sweep: str) -> list[str]:
     return [f"{table}{key}={value}" for value in values.split(",")]
 
 
-def _choose_device(name: str) -> str:
-    """Return the device, with each process of torchrun on its own GPU unless the device has a number."""
-    rank = os.environ.get("LOCAL_RANK")
-    return f"cuda:{rank}" if name == "cuda" and rank is not None else name
-
-
 def _run_seed(
     choices: Choices, seed: int, folder: Path, hardware: Hardware, tell: Callable[[str], None]
 ) -> RunResult:
@@ -169,7 +148,7 @@ def _run_seed(
     experiment = choices.loaded
     title = f"{experiment.name} seed {seed}"
     with lock_folder(folder):
-        progress = _Progress(title, tell if is_first() else lambda _: None)
+        progress = _Progress(title, tell)
         try:
             finished = run_experiment(
                 experiment,
@@ -184,12 +163,9 @@ def _run_seed(
                 within=progress.report_within,
             )
         except DivergedError as error:
-            if is_first():
-                left = diverged_result(experiment, seed, error, folder=choices.data, hardware=hardware)
-                write_result(left, folder / "result.json")
+            left = diverged_result(experiment, seed, error, folder=choices.data, hardware=hardware)
+            write_result(left, folder / "result.json")
             raise
-        if not is_first():
-            return finished.result
         result = finished.result
         with hardware.on_device(finished.trained.classifier):
             if choices.features:
@@ -206,9 +182,6 @@ def _run_seed(
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Lock a seed's folder: two commands would remove each other's snapshots. Raises Misuse if it is locked."""
-    if not is_first():
-        yield
-        return
     try:
         with FileLock(folder / ".lock", blocking=False):
             yield
