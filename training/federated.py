@@ -85,14 +85,14 @@ def train(
     Raises:
         ValueError: if a member holds no records, a number of workers or rounds is below 1, or a recipe with a snapshot cannot be
             described.
-        ResumeError: if the snapshot is another experiment's, of other arithmetic, or of other learning rates.
+        ResumeError: if the snapshot is another experiment's, or of other learning rates.
         DivergedError: if a loss or a weight is not finite.
     """
     partition.check()
     check_positive(snapshot_every=snapshot_every, evaluate_every=evaluate_every)
     model = recipe.build(data.train.classes)
     test = hardware.move_records(data.test)
-    snapshots = Snapshots(snapshot, _run_identity(recipe, data, partition, hardware)) if snapshot else None
+    snapshots = Snapshots(snapshot, _run_identity(recipe, data, partition)) if snapshot else None
     run = _restore_or_start(recipe, model, len(partition), snapshots)
     model.to(hardware.device)  # `run`, the server's state, stays on the CPU, and so do updates
     records = int(partition.sizes.sum())
@@ -231,12 +231,11 @@ def _draw_participants(recipe: Recipe, round_: TrainingRound) -> list[int]:
     return sorted(rng.choice(round_.members, size=count, replace=False).tolist())
 
 
-def _run_identity(recipe: Recipe, data: Split, partition: Partition, hardware: Hardware) -> dict[str, Any]:
+def _run_identity(recipe: Recipe, data: Split, partition: Partition) -> dict[str, Any]:
     described = recipe.describe()
     del described["rounds"]  # a run may go on for more
     return {
         **described,
-        **hardware.describe_hardware(),
         "partition": partition.digest,
         "training records": _data_digest(data.train),
         "test records": _data_digest(data.test),

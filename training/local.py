@@ -42,9 +42,8 @@ class LocalTrainer:
         self._hardware = hardware
         self._model = recipe.build(data.classes)
         hardware.move_model(self._model)
-        self._features = hardware.feature_function(self._model)
         self._trainable = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
-        replayed = hardware.replays and _is_ours(recipe, self._model)
+        replayed = hardware.is_cuda and _is_ours(recipe, self._model)
         self._steps = Replay(hardware) if replayed else Eager(hardware)
 
     def __call__(self, task: Task) -> Update:
@@ -163,18 +162,17 @@ class LocalTrainer:
         """Return the loss of the records, and the objective: the loss plus every term's penalty."""
         model = self._model
         terms = list(zip(self._recipe.algorithm.terms, sites, strict=True))
-        with self._hardware.arithmetic_context():
-            z = self._features(x)
-            seen = z
-            for term, site in terms:
-                seen = term.features(seen, y, site)
-            logits: Tensor = model.head(seen)
-            for term, site in terms:
-                logits = term.logits(logits, y, site)
-            batch = Batch(x, y, z, logits, rows)
-            loss = objective = self._recipe.loss(logits, y)
-            for term, site in terms:
-                objective = objective + term.penalty(batch, site)
+        z = model.features(x)
+        seen = z
+        for term, site in terms:
+            seen = term.features(seen, y, site)
+        logits: Tensor = model.head(seen)
+        for term, site in terms:
+            logits = term.logits(logits, y, site)
+        batch = Batch(x, y, z, logits, rows)
+        loss = objective = self._recipe.loss(logits, y)
+        for term, site in terms:
+            objective = objective + term.penalty(batch, site)
         return loss, objective
 
 

@@ -105,8 +105,6 @@ def test_what_cannot_be_trained(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> No
     fewer = ("calibrate.ffc.ridge=0.0", "data.train_records=50", 'deal={name="iid", members=3}')
     few = (*SMALLER, *(word for change in fewer for word in ("--set", change)), "--output", "few")
     assert "calibrate.ffc: V has an eigenvalue 0" in cli("train", *few).error
-    half = cli("train", *lower, "--precision", "bfloat16").error
-    assert "another experiment's: bfloat16 is True here and None there" in half
     assert "another experiment's: lr is" in cli("train", *lower, "--set", "training.lr=0.25").error
     assert "lower it" in cli("train", *SMALLER, "--set", "training.lr=1e30", "--output", "other").error
     assert json.loads(cli("train", "x", "--json").out)["error"].startswith("no experiment")

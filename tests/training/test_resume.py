@@ -15,7 +15,6 @@ from tests.support.digits import DIGITS, MLP, KilledError, kill_after
 from training.algorithms.named import ALGORITHMS
 from training.data.catalogue import load_digits_dataset
 from training.federated import DivergedError, Trained, train
-from training.hardware import Hardware
 from training.models.config import ExtractorConfig
 from training.partition import dirichlet_partition
 from training.recipe import Constant, Recipe, fedavg, spherefed
@@ -151,13 +150,6 @@ def test_another_experiment_is_not_gone_on_from(tmp_path: Path) -> None:
         train(recipe(rounds=1), DIGITS, other, snapshot=snapshot)
     with pytest.raises(ResumeError, match="test records is"):
         train(recipe(rounds=1), load_digits_dataset(1), PARTITION, snapshot=snapshot)
-
-
-def test_other_arithmetic_is_not_gone_on_with(tmp_path: Path) -> None:
-    train(recipe(rounds=1), DIGITS, PARTITION, snapshot=tmp_path)
-    train(recipe(rounds=1), DIGITS, PARTITION, snapshot=tmp_path, hardware=Hardware(channels_last=False))
-    with pytest.raises(ResumeError, match="bfloat16 is True here and None there"):
-        train(recipe(rounds=1), DIGITS, PARTITION, snapshot=tmp_path, hardware=Hardware(bfloat16=True))
 
 
 def test_two_terms_may_keep_the_same_tensor(tmp_path: Path) -> None:

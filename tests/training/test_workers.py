@@ -16,7 +16,9 @@ def test_a_killed_training_leaves_neither_records_nor_processes(tmp_path: Path) 
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE) as parent:
         assert parent.stderr is not None
-        assert any(b"round 1 of 20" in line for line in parent.stderr)  # a slow machine reports within the round first
+        assert any(
+            b"round 1 of 20" in line for line in parent.stderr
+        )  # a slow machine reports within the round first
         began = children(parent.pid)
         parent.kill()
         assert len(began) == 2

@@ -136,7 +136,7 @@ def uniformity_loss(z: Tensor) -> Tensor:
     """
     if len(z) < 2:
         return z.new_zeros(())
-    squares = functional.pdist(z.float()).square()  # bfloat16 would lose differences of large squares
+    squares = functional.pdist(z).square()
     sigma = squares.detach().median().clamp(min=_NORM_MIN)
     return (-squares / (2 * sigma)).exp().mean()
 

@@ -22,7 +22,7 @@ from training.experiments.choices import ConfigError
 from training.experiments.config import Experiment, load_changed, load_experiment
 from training.experiments.running import diverged_result, run_experiment
 from training.federated import DivergedError
-from training.hardware import Hardware, Precision
+from training.hardware import Hardware
 from training.heads import Classifier
 from training.partition import Partition
 from training.results import RunResult, worst_decile, write_result
@@ -46,8 +46,6 @@ class Choices:
     data: Path | None = None
     workers: int = 1
     device: str = "cpu"
-    precision: Precision = "float32"
-    compiled: bool = False
     features: bool = False
     sweep: tuple[str, ...] = ()
     snapshot_every: int = 5
@@ -70,11 +68,9 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
         DivergedError: the only seed diverged.
     """
     try:
-        hardware = Hardware.choose_device(
-            choices.device, precision=choices.precision, compiled=choices.compiled
-        )
+        hardware = Hardware.choose_device(choices.device)
     except ValueError as error:
-        raise Misuse(f"--device, --compile: {error}") from error
+        raise Misuse(f"--device: {error}") from error
     output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     swept: dict[str, Any] = {}
     if choices.sweep:

@@ -1,7 +1,6 @@
 """`veilsum train`: run an experiment from its file, up to a calibrated head."""
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -9,13 +8,6 @@ import typer
 
 from veilsum.cli.console import end_with_error, print_note, print_table, print_values, require_extras
 from veilsum.cli.options import report_errors
-
-
-class Precision(StrEnum):
-    """The type in which matrices are multiplied."""
-
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
 
 
 @report_errors
@@ -42,10 +34,6 @@ def train(
     ] = None,
     workers: Annotated[int, typer.Option(help="Processes; the result does not depend on it.", min=1)] = 1,
     device: Annotated[str, typer.Option(help="A torch device: cpu, cuda, cuda:1.")] = "cpu",
-    precision: Annotated[Precision, typer.Option(help="Type of matrix products.")] = Precision.FLOAT32,
-    compiled: Annotated[
-        bool, typer.Option("--compile", help="Compile steps by torch.compile: for long runs on a GPU.")
-    ] = False,
     features: Annotated[
         bool,
         typer.Option(
@@ -93,8 +81,6 @@ def train(
             data=data,
             workers=workers,
             device=device,
-            precision=precision.value,
-            compiled=compiled,
             features=features,
             sweep=tuple(sweep or ()),
             snapshot_every=snapshot_every,
