@@ -28,15 +28,6 @@ def test_a_device_that_is_not_there_is_refused_and_others_named() -> None:
     assert Hardware.choose_device("cpu") == Hardware()
 
 
-def test_formats_give_the_same_run_but_for_rounding() -> None:
-    recipe = fedavg(ExtractorConfig("cnn", (1, 8, 8)), rounds=2, local_epochs=1, lr=0.05, batch_size=64)
-    plain = train(recipe, DIGITS, PARTITION, hardware=Hardware(channels_last=False))
-    last = train(recipe, DIGITS, PARTITION)
-    torch.testing.assert_close(
-        last.classifier.state_dict(), plain.classifier.state_dict(), atol=1e-3, rtol=1e-3
-    )
-
-
 def test_records_that_are_not_on_the_processor_are_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
     images, sent = Hardware.move_images, list[torch.Tensor]()
 
