@@ -20,7 +20,7 @@ from training.algorithms.named import ALGORITHMS
 from training.local import LocalTrainer, Task
 from training.models.config import ExtractorConfig
 from training.partition import Partition
-from training.recipe import Recipe, fedavg
+from training.recipe import Recipe, fedavg_recipe
 
 NAMES = ("fedavg", "fedprox", "scaffold", "feddyn")
 MODELS = {"moon_cnn": (1_280, 2, 9), "mlp": (1_280, 5, 9), "vgg11": (256, 2, 3)}  # records, epochs, turns
@@ -41,7 +41,7 @@ def measured(architecture: str, records: int, epochs: int, turns: int) -> dict[s
     partition = Partition.of([np.arange(records)], data.y.numpy())
     trainers = {}
     for name in NAMES:
-        recipe = fedavg(
+        recipe = fedavg_recipe(
             ExtractorConfig(architecture, (3, 32, 32)),
             algorithm=ALGORITHMS[name](),
             local_epochs=epochs,

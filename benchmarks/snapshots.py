@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from training.models.config import ExtractorConfig
-from training.recipe import fedavg
+from training.recipe import fedavg_recipe
 from training.resume import RunState, Snapshots
 
 PARTICIPANTS = 10
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("runs/snapshots.json"))
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    weights = fedavg(ExtractorConfig("vgg11", (3, 32, 32))).build(10).shared_weights()
+    weights = fedavg_recipe(ExtractorConfig("vgg11", (3, 32, 32))).build(10).shared_weights()
     # All members' variates are the same tensors, because the file is measured, not the run's own memory.
     run = RunState(weights, {}, ({name: torch.zeros_like(p) for name, p in weights.items()},), (), ())
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

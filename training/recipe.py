@@ -200,12 +200,12 @@ class Recipe:
         return described
 
 
-def fedavg(model: ExtractorConfig, **choices: Any) -> Recipe:
+def fedavg_recipe(model: ExtractorConfig, **choices: Any) -> Recipe:
     """Make FedAvg's recipe: a learned head, raw features, cross entropy. `choices` are `Recipe`'s other attributes."""
     return Recipe(model=model, **choices)
 
 
-def spherefed(model: ExtractorConfig, **choices: Any) -> Recipe:
+def spherefed_recipe(model: ExtractorConfig, **choices: Any) -> Recipe:
     """Make SphereFed's recipe (Dong et al. 2022): fixed orthonormal head, features of norm one, mean squared error.
 
     `choices` may name another algorithm than FedAvg. The default learning rate is the paper's for MobileNetV2: five times that

@@ -26,7 +26,7 @@ from training.federated import train
 from training.local import LocalTrainer, Task
 from training.models.config import ExtractorConfig
 from training.partition import Partition
-from training.recipe import Recipe, fedavg
+from training.recipe import Recipe, fedavg_recipe
 
 
 class Job(NamedTuple):
@@ -40,7 +40,7 @@ class Job(NamedTuple):
     @property
     def recipe(self) -> Recipe:
         model = ExtractorConfig("moon_cnn", (3, 32, 32), {})
-        return fedavg(model, rounds=self.rounds, local_epochs=self.epochs, lr=0.01)
+        return fedavg_recipe(model, rounds=self.rounds, local_epochs=self.epochs, lr=0.01)
 
 
 @lru_cache

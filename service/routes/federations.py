@@ -486,7 +486,7 @@ async def combine(federation: Hex32Path, request: CombineRequest, here: Here) ->
 
 
 @combinations("GET", rest.COMBINATIONS_PATH, EVERYONE_GUARD, Cause.NOT_FOUND, name="combinations")
-async def combined(federation: Hex32Path, here: Here) -> CombinationIds:
+async def combination_ids(federation: Hex32Path, here: Here) -> CombinationIds:
     """A federation's combinations, those with the newest rounds first."""
     await here.federations.read_roster(federation)  # not-found for a stranger
     return CombinationIds(

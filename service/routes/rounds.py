@@ -204,7 +204,7 @@ async def _round_events(found: Round, here: Coordinator) -> AsyncIterator[bytes]
 
 
 @serve.serve_published(rest.OPENING_PATH, Cause.NOT_FOUND, gives="the signed Opening message")
-async def opening(found: TheRound, request: Request) -> Response:
+async def opening_message(found: TheRound, request: Request) -> Response:
     """The round's opening, for members that join late."""
     return await answer_published(
         request, 0, lambda: in_thread(found.attempt.opening.to_bytes), rest.OCTETS_TYPE
@@ -395,7 +395,7 @@ async def extend(found: TheRound, request: rest.ExtendRequest, here: Here) -> re
     takes="a Lost message",
     max_body_size=rest.MAX_MESSAGE_BYTES,
 )
-async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
+async def put_lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
     """Close an erasing round on which too few decryptors have reported (admin, by signature)."""
     await found.receive(await in_thread(Lost.from_bytes, body), here.now())
     return found.current_view()
@@ -404,7 +404,7 @@ async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
 @serve.serve_published(
     rest.CLOSING_PATH, *END_REFUSALS, gives="the Certificate, the Erasure, or the admin's Lost"
 )
-async def closing(
+async def closing_message(
     context: Hex32Path, here: Here, request: Request, federation: FederationQuery = None
 ) -> Response:
     """How a context's attempt was closed, for members that missed its end.

@@ -54,8 +54,8 @@ def test_a_vector_is_encoded_in_its_own_memory_and_within_a_bound() -> None:
 
 def test_bounds_and_bits() -> None:
     # All records on one axis, every rounding up, the whole noise tail.
-    assert SumsLattice(25).bound(60, 3) == 60 * 2**25 + 2
-    assert FeaturesLattice(12).bound(100, 7) == 100 * 4**12 + 7
+    assert SumsLattice(25).largest_sum(60, 3) == 60 * 2**25 + 2
+    assert FeaturesLattice(12).largest_sum(100, 7) == 100 * 4**12 + 7
     other: Any = FeaturesLattice(12)
     assert SumsLattice(12) != other
     bits: Any

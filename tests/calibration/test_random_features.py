@@ -47,7 +47,7 @@ def test_the_number_of_features_is_chosen_by_gcv_from_one_upload() -> None:
         np.testing.assert_allclose(head.weights, direct.weights, atol=1e-9)
         np.testing.assert_allclose(head.scores(rows), direct.scores(smaller(rows)), atol=1e-9)
     sizes = (32, 64, 128)
-    errors = [solve_ffc(statistics.leading(size)).gcv.min() for size in sizes]
+    errors = [solve_ffc(statistics.first_features(size)).gcv.min() for size in sizes]
     assert solve_random_features(statistics, phi).map.size == sizes[int(np.argmin(errors))]
     assert head.scores(3 * rows, normalise=True) == pytest.approx(head.scores(rows), abs=1e-9)
 
@@ -88,8 +88,8 @@ def test_statistics_of_another_map_are_refused() -> None:
         phi.head(solve_ffc(statistics))
     for size in (0, 5):
         with pytest.raises(ShapeMismatch):
-            statistics.leading(size)
+            statistics.first_features(size)
     with pytest.raises(ConfigMismatch):
-        ffc(rows, labels, 2, constant=True).leading(2)
+        ffc(rows, labels, 2, constant=True).first_features(2)
     with pytest.raises(NoRecords):
         mean_squared_distance(FFCStatistics(4, 2))

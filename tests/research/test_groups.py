@@ -3,7 +3,7 @@ import pytest
 from research.report import cells
 from research.report.groups import cpu_s, groups, said
 from training.models.config import ExtractorConfig
-from training.recipe import fedavg, spherefed
+from training.recipe import fedavg_recipe, spherefed_recipe
 from training.results import Calibration
 
 from .conftest import Make
@@ -25,9 +25,9 @@ def test_cells_on_the_same_data_and_deal_are_one_group_fedavg_first(make: Make) 
 
 def test_what_a_method_changes_is_read_from_the_recipes(make: Make) -> None:
     recipes = {
-        "a": fedavg(MODEL),
-        "b": fedavg(MODEL, seed=7, momentum=0.5),
-        "c": spherefed(MODEL, augment=True),
+        "a": fedavg_recipe(MODEL),
+        "b": fedavg_recipe(MODEL, seed=7, momentum=0.5),
+        "c": spherefed_recipe(MODEL, augment=True),
     }
     [group] = groups(cells([make(experiment=name, recipe=each.describe()) for name, each in recipes.items()]))
     assert group.settings["model"] == "moon_cnn(dim=256)"

@@ -14,7 +14,7 @@ from training.experiments.running import PreparedData
 from training.federated import train
 from training.models.config import ExtractorConfig
 from training.partition import Partition
-from training.recipe import Constant, fedavg
+from training.recipe import Constant, fedavg_recipe
 
 _DEVICES = ["cpu"] if which("g++") else []
 _DEVICES += ["cuda"] if torch.cuda.is_available() else []
@@ -45,7 +45,7 @@ def test_stacked_runs_equal_runs_one_by_one(device: str, *, augment: bool) -> No
     recipes = [
         [
             replace(
-                fedavg(ExtractorConfig.of("moon_cnn", scenes[seed].data.train)),
+                fedavg_recipe(ExtractorConfig.of("moon_cnn", scenes[seed].data.train)),
                 algorithm=ALGORITHMS[name](**options),
                 rounds=2,
                 local_epochs=1,

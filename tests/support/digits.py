@@ -9,7 +9,7 @@ from training.data.dataset import Split
 from training.federated import train
 from training.models.config import ExtractorConfig
 from training.partition import dirichlet_partition, iid_partition
-from training.recipe import fedavg
+from training.recipe import fedavg_recipe
 from training.results import Calibration, Data, Deal, Machine, RunCost, RunResult, history_lines, per_class
 from training.resume import RoundRecord
 
@@ -35,7 +35,9 @@ def kill_after(rounds: int) -> Callable[[RoundRecord], None]:
 def result(seed: int = 0, experiment: str = "digits") -> RunResult:
     data = Split(DIGITS.train.subset(DIGITS.train.y.argsort()[::9]), DIGITS.test)
     partition = iid_partition(data.train.y.numpy(), 3, np.random.default_rng(seed))
-    recipe = fedavg(ExtractorConfig("mlp", (1, 8, 8), {"dim": 16}), rounds=2, local_epochs=1, seed=seed)
+    recipe = fedavg_recipe(
+        ExtractorConfig("mlp", (1, 8, 8), {"dim": 16}), rounds=2, local_epochs=1, seed=seed
+    )
     trained = train(recipe, data, partition)
     return RunResult(
         experiment=experiment,

@@ -10,12 +10,12 @@ from training.federated import train
 from training.heads import NormalisedHead
 from training.models.config import ExtractorConfig
 from training.partition import dirichlet_partition
-from training.recipe import fedavg
+from training.recipe import fedavg_recipe
 from veilsum.calibration import solve_ffc
 
 PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 6, 0.1, np.random.default_rng(0), min_size=10)
 MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 64, "dim": 32})
-TRAINED = train(fedavg(MLP, rounds=3, local_epochs=2, lr=0.1), DIGITS, PARTITION).classifier
+TRAINED = train(fedavg_recipe(MLP, rounds=3, local_epochs=2, lr=0.1), DIGITS, PARTITION).classifier
 HELD = MemberFeatures.compute_features(TRAINED, DIGITS.train, PARTITION)
 TEST = extract_features(TRAINED, DIGITS.test.x).numpy()
 QUICK: dict[str, dict[str, Any]] = {
@@ -44,7 +44,7 @@ def test_members_sums_give_the_pooled_records_head() -> None:
 
 @pytest.mark.parametrize("normalised", [True, False])
 def test_what_the_trained_head_does_is_known_as_one_matrix(*, normalised: bool) -> None:
-    recipe = fedavg(MLP, head=NormalisedHead) if normalised else fedavg(MLP)
+    recipe = fedavg_recipe(MLP, head=NormalisedHead) if normalised else fedavg_recipe(MLP)
     classifier = recipe.build(10)
     held = MemberFeatures.compute_features(classifier, DIGITS.train, PARTITION)
     logits = extract_features(classifier, DIGITS.test.x).double().numpy() @ held.head[:-1] + held.head[-1]

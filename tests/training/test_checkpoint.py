@@ -17,21 +17,21 @@ from training.checkpoint import (
 from training.evaluate import with_head
 from training.heads import Classifier, FixedHead, LearnedHead, NormalisedHead
 from training.models.config import ExtractorConfig
-from training.recipe import fedavg, spherefed
+from training.recipe import fedavg_recipe, spherefed_recipe
 
 CNN = ExtractorConfig("cnn", (1, 8, 8), {"width": 8, "dim": 16})
 
 
 def calibrated() -> Classifier:
-    return with_head(spherefed(CNN).build(10), torch.rand(16, 10), torch.rand(10))
+    return with_head(spherefed_recipe(CNN).build(10), torch.rand(16, 10), torch.rand(10))
 
 
 @pytest.mark.parametrize(
     ("classifier", "head"),
     [
-        (fedavg(CNN).build(10), LearnedHead),
-        (fedavg(CNN, head=NormalisedHead).build(10), NormalisedHead),
-        (spherefed(CNN).build(10), FixedHead),
+        (fedavg_recipe(CNN).build(10), LearnedHead),
+        (fedavg_recipe(CNN, head=NormalisedHead).build(10), NormalisedHead),
+        (spherefed_recipe(CNN).build(10), FixedHead),
         (calibrated(), FixedHead),
     ],
     ids=["learned", "normalised", "orthonormal", "calibrated"],
@@ -52,7 +52,7 @@ def test_weights_other_than_those_saved_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_checkpoint(calibrated(), path, preprocessing="x/16")
     other = tmp_path / "other.safetensors"
-    save_checkpoint(spherefed(CNN, seed=1).build(10), other, preprocessing="x/16")
+    save_checkpoint(spherefed_recipe(CNN, seed=1).build(10), other, preprocessing="x/16")
     tensors = load_file(path)
     tensors["extractor.layers.0.weight"] += 1
     header = other.read_bytes()

@@ -7,7 +7,7 @@ from training.evaluate import extract_features, predict_logits, with_head
 from training.heads import Classifier, FixedHead
 from training.models.config import ExtractorConfig
 from training.models.layers import Extractor
-from training.recipe import spherefed
+from training.recipe import spherefed_recipe
 
 # Features are the inputs and the head is the identity: the prediction is the position of the largest input.
 PLAIN = Classifier(Extractor(nn.Identity(), 3), FixedHead(torch.eye(3)), normalise=False)
@@ -15,7 +15,7 @@ X = torch.tensor([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.6, 0.4, 0.0], [0.0, 0.0, 
 
 
 def test_features_are_float32_and_do_not_depend_on_how_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    classifier = spherefed(ExtractorConfig("cnn", (1, 8, 8))).build(10)
+    classifier = spherefed_recipe(ExtractorConfig("cnn", (1, 8, 8))).build(10)
     x = torch.rand(9, 1, 8, 8)
     whole = extract_features(classifier, x)
     assert whole.shape == (9, 64)
@@ -27,7 +27,7 @@ def test_features_are_float32_and_do_not_depend_on_how_they_are_cut(monkeypatch:
 
 
 def test_features_are_computed_where_weights_lie_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    classifier = spherefed(ExtractorConfig("mlp", (1, 8, 8))).build(10).to("meta")  # in place of a GPU
+    classifier = spherefed_recipe(ExtractorConfig("mlp", (1, 8, 8))).build(10).to("meta")  # in place of a GPU
     seen = []
 
     def features(_: Classifier, x: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from training.evaluate import accuracy, with_head
 from training.federated import DivergedError, Trained, train
 from training.heads import LearnedHead, orthonormal_head
 from training.partition import Partition
-from training.recipe import Constant, Cosine, Recipe, fedavg, spherefed
+from training.recipe import Constant, Cosine, Recipe, fedavg_recipe, spherefed_recipe
 from training.results import history_lines
 from training.resume import RoundRecord
 from veilsum.calibration import solve_ffc
@@ -54,7 +54,7 @@ def test_one_full_step_of_equal_members_is_the_central_step() -> None:
     x, y = DIGITS.train.x[:64], DIGITS.train.y[:64]
     doubled = Dataset(torch.cat([x, x]), torch.cat([y, y]), 10, "twice")
     partition = Partition.of([np.arange(64), np.arange(64, 128)], doubled.y.numpy())
-    recipe = fedavg(MLP, rounds=1, local_epochs=1, batch_size=64, lr=0.3, weight_decay=0.01)
+    recipe = fedavg_recipe(MLP, rounds=1, local_epochs=1, batch_size=64, lr=0.3, weight_decay=0.01)
     central = recipe.build(10)
     functional.cross_entropy(central(x), y).backward()  # type: ignore[no-untyped-call]  # torch's omission
     for weight in central.parameters():
@@ -66,7 +66,7 @@ def test_one_full_step_of_equal_members_is_the_central_step() -> None:
 
 def test_rounds_between_evaluations_have_no_accuracy_and_members_are_counted_within_each() -> None:
     members: list[tuple[int, int, int]] = []
-    recipe = fedavg(MLP, rounds=5, local_epochs=1, participation=0.5)
+    recipe = fedavg_recipe(MLP, rounds=5, local_epochs=1, participation=0.5)
     every, second = (
         train(recipe, DIGITS, SIX, evaluate_every=n, within=lambda *count: members.append(count))
         for n in (1, 2)
@@ -84,7 +84,7 @@ def test_rounds_between_evaluations_have_no_accuracy_and_members_are_counted_wit
     ]
 
 
-@pytest.mark.parametrize("preset", [fedavg, spherefed])
+@pytest.mark.parametrize("preset", [fedavg_recipe, spherefed_recipe])
 def test_digits_are_learned(preset: Callable[..., Recipe]) -> None:
     seen: list[RoundRecord] = []
     recipe = preset(MLP, rounds=8, local_epochs=2, batch_size=32)
@@ -98,13 +98,13 @@ def test_digits_are_learned(preset: Callable[..., Recipe]) -> None:
 
 
 def test_a_fixed_head_is_still_the_seeds_after_training() -> None:
-    recipe = spherefed(MLP, rounds=1, local_epochs=1)
+    recipe = spherefed_recipe(MLP, rounds=1, local_epochs=1)
     trained = train(recipe, DIGITS, SIX)
     assert torch.equal(trained.classifier.head.weight, recipe.build(10).head.weight)
 
 
 def test_a_head_calibrated_between_rounds_is_ffcs_and_the_next_rounds_train_under_it() -> None:
-    recipe = spherefed(MLP, rounds=4, local_epochs=5, lr=0.1)
+    recipe = spherefed_recipe(MLP, rounds=4, local_epochs=5, lr=0.1)
     once = train(replace(recipe, rounds=2, schedule=Constant()), DIGITS, SIX)
     held = MemberFeatures.compute_features(once.classifier, DIGITS.train, SIX)
     solution = solve_ffc(held.sum_ffc())
@@ -128,7 +128,7 @@ def test_what_ffc_cannot_take_the_place_of_between_rounds_is_refused(choices: di
 
 
 def test_the_same_seed_gives_the_same_bits_whatever_torchs_generator_says() -> None:
-    recipe = spherefed(MLP, rounds=2, local_epochs=1, participation=0.5)
+    recipe = spherefed_recipe(MLP, rounds=2, local_epochs=1, participation=0.5)
     torch.manual_seed(1)
     one = train(recipe, DIGITS, SIX)
     torch.manual_seed(2)
@@ -140,7 +140,9 @@ def test_the_same_seed_gives_the_same_bits_whatever_torchs_generator_says() -> N
 def test_worker_processes_give_the_same_bits() -> None:
     # With terms whose states and memories cross to the workers and back, over rounds that not all take part in.
     algorithm = Algorithm(FedAvg(uniform=True), (ControlVariates(), Proximal(0.01)))
-    recipe = fedavg(MLP, algorithm=algorithm, rounds=3, local_epochs=1, momentum=0.0, participation=0.7)
+    recipe = fedavg_recipe(
+        MLP, algorithm=algorithm, rounds=3, local_epochs=1, momentum=0.0, participation=0.7
+    )
     assert same_bits(train(recipe, DIGITS, SIX), train(recipe, DIGITS, SIX, workers=2))
 
 
@@ -149,7 +151,9 @@ def test_training_runs_on_one_thread_and_gives_the_callers_threads_back() -> Non
     seen = []
     torch.set_num_threads(2)
     try:
-        train(fedavg(MLP, rounds=1), DIGITS, SIX, progress=lambda _: seen.append(torch.get_num_threads()))
+        train(
+            fedavg_recipe(MLP, rounds=1), DIGITS, SIX, progress=lambda _: seen.append(torch.get_num_threads())
+        )
         assert (seen, torch.get_num_threads()) == ([1], 2)
     finally:
         torch.set_num_threads(threads)
@@ -181,7 +185,7 @@ class Toll(Term):
 @pytest.mark.parametrize("height", [-1000.0, float("inf")])
 def test_the_losses_told_and_judged_are_those_of_records_without_penalties(height: float) -> None:
     plain, tolled = (
-        train(fedavg(MLP, rounds=2, local_epochs=1, algorithm=Algorithm(FedAvg(), terms)), DIGITS, SIX)
+        train(fedavg_recipe(MLP, rounds=2, local_epochs=1, algorithm=Algorithm(FedAvg(), terms)), DIGITS, SIX)
         for terms in ((), (Toll(height),))
     )
     assert same_bits(plain, tolled)
@@ -202,7 +206,7 @@ class Overflowing(FedAvg):
 
 
 def test_a_weight_that_is_no_number_ends_a_run_whose_losses_are() -> None:
-    recipe = fedavg(MLP, rounds=2, local_epochs=1, lr=0.01, loss=first_logit)
+    recipe = fedavg_recipe(MLP, rounds=2, local_epochs=1, lr=0.01, loss=first_logit)
     train(recipe, DIGITS, SIX)
     with pytest.raises(DivergedError, match="a loss or a weight is not a finite number in round 1"):
         train(replace(recipe, algorithm=Algorithm(Overflowing())), DIGITS, SIX)

@@ -13,7 +13,7 @@ from training.hardware import Hardware
 from training.local import LocalTrainer
 from training.models.config import ExtractorConfig
 from training.partition import dirichlet_partition, iid_partition
-from training.recipe import fedavg
+from training.recipe import fedavg_recipe
 
 PARTITION = iid_partition(DIGITS.train.y.numpy(), 2, np.random.default_rng(0))
 UNEVEN = dirichlet_partition(DIGITS.train.y.numpy(), 3, 0.5, np.random.default_rng(0), min_size=150)
@@ -36,7 +36,7 @@ def test_records_that_are_not_on_the_processor_are_sent_once(monkeypatch: pytest
         return images(self, x)
 
     monkeypatch.setattr(Hardware, "move_images", moved)
-    recipe = fedavg(MLP, rounds=2, local_epochs=1)
+    recipe = fedavg_recipe(MLP, rounds=2, local_epochs=1)
     runs = [train(recipe, DIGITS, PARTITION, hardware=Hardware(device)) for device in ("cpu", "cpu:0")]
     torch.testing.assert_close(*(run.classifier.state_dict() for run in runs), rtol=0, atol=0)
     # As on a GPU, the second: nothing but what was drawn from the records that lie there.
@@ -54,7 +54,7 @@ def test_weights_are_compared_only_where_a_term_may_have_changed_them(
 
     monkeypatch.setattr("training.local._changed_weights", changed)
     for name in ("moon", "fedper"):
-        train(fedavg(MLP, algorithm=ALGORITHMS[name](), rounds=1, local_epochs=1), DIGITS, PARTITION)
+        train(fedavg_recipe(MLP, algorithm=ALGORITHMS[name](), rounds=1, local_epochs=1), DIGITS, PARTITION)
         assert len(compared) == (0 if name == "moon" else 2)
 
 
@@ -72,7 +72,7 @@ def test_a_gpu_trains_as_the_processor_does_but_for_rounding(
 ) -> None:
     # Members of several lengths, rounds and epochs: captured steps are replayed for other members' records and states.
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    recipe = fedavg(
+    recipe = fedavg_recipe(
         CNN,
         algorithm=fedrep(head_epochs=1) if name == "fedrep" else ALGORITHMS[name](),
         rounds=3,
@@ -98,7 +98,7 @@ def test_on_a_gpu_code_of_ones_own_runs_at_every_step() -> None:
         calls.append(len(labels))
         return torch.nn.functional.cross_entropy(logits, labels)
 
-    recipe = fedavg(CNN, rounds=1, local_epochs=4, loss=counted)
+    recipe = fedavg_recipe(CNN, rounds=1, local_epochs=4, loss=counted)
     train(recipe, DIGITS, PARTITION, hardware=Hardware("cuda"))
     steps = sum(-(-len(rows) // recipe.batch_size) for rows in PARTITION.members) * 4
     assert len(calls) == steps + 1  # and the evaluation
@@ -116,6 +116,6 @@ def test_the_server_stays_on_the_cpu_where_updates_come_to(
     monkeypatch.setattr("training.federated.local_training", trained_elsewhere)
     monkeypatch.setattr("training.federated.evaluate_classifier", lambda *_: (0.5, 0.5))
     monkeypatch.setattr(Hardware, "move_records", lambda _, data: data)
-    recipe = fedavg(MLP, algorithm=ALGORITHMS[name](), rounds=3, local_epochs=1, batch_size=512)
+    recipe = fedavg_recipe(MLP, algorithm=ALGORITHMS[name](), rounds=3, local_epochs=1, batch_size=512)
     with pytest.raises(KilledError):  # before the model, which has no data, is copied back
         train(recipe, DIGITS, PARTITION, hardware=Hardware("meta"), progress=kill_after(3))

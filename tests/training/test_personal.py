@@ -21,7 +21,7 @@ from training.personal import (
     local_sgd,
     personal_accuracies,
 )
-from training.recipe import Recipe, fedavg, spherefed
+from training.recipe import Recipe, fedavg_recipe, spherefed_recipe
 
 DEALT = dirichlet_partition(DIGITS.train.y.numpy(), 5, 0.2, np.random.default_rng(0), min_size=20)
 RECORDS = keep_back(DEALT, DIGITS.train.y.numpy(), 0.25, 0)
@@ -32,7 +32,7 @@ def trained(recipe: Recipe) -> Trained:
 
 
 def quick(name: str = "fedavg", **options: Any) -> Recipe:
-    return fedavg(MLP, algorithm=ALGORITHMS[name](**options), rounds=3, local_epochs=2, lr=0.05)
+    return fedavg_recipe(MLP, algorithm=ALGORITHMS[name](**options), rounds=3, local_epochs=2, lr=0.05)
 
 
 def test_every_record_is_trained_on_or_kept_back() -> None:
@@ -53,14 +53,14 @@ def test_a_share_is_between_none_and_all(share: float) -> None:
 
 
 def test_a_head_of_ones_own_beats_everybodys_where_data_are_uneven() -> None:
-    run = trained(spherefed(MLP, rounds=3, local_epochs=2))
+    run = trained(spherefed_recipe(MLP, rounds=3, local_epochs=2))
     found = {name: personal_accuracies(run, DIGITS.train, RECORDS, name) for name in PERSONAL_METHODS}
     assert {len(accuracies) for accuracies in found.values()} == {5}
     assert min(map(np.mean, (found["ffc"], found["sgd"], found["fine-tuned"]))) > np.mean(found["as-trained"])
 
 
 def test_personal_evaluation_leaves_the_global_model_as_it_was() -> None:
-    run = trained(spherefed(MLP, rounds=1, local_epochs=1))
+    run = trained(spherefed_recipe(MLP, rounds=1, local_epochs=1))
     before = {name: t.clone() for name, t in run.classifier.state_dict().items()}
     own = DIGITS.train.subset(torch.from_numpy(RECORDS.train.members[0]))
     tuned, headed, closed = fine_tuned(run, 0, own), local_sgd(run, 0, own), local_ffc(run, 0, own)
@@ -76,7 +76,7 @@ def test_personal_evaluation_leaves_the_global_model_as_it_was() -> None:
 @pytest.mark.slow
 def test_running_means_of_a_fixed_extractor_stay_where_they_are() -> None:
     normalising = ExtractorConfig("convnet7", (1, 8, 8), {"norm": "batch"})
-    run = trained(spherefed(normalising, rounds=1, local_epochs=1))
+    run = trained(spherefed_recipe(normalising, rounds=1, local_epochs=1))
     own = DIGITS.train.subset(torch.from_numpy(RECORDS.train.members[0]))
     headed = local_sgd(run, 0, own, epochs=1)
     for name, tensor in headed.extractor.state_dict().items():
@@ -85,7 +85,11 @@ def test_running_means_of_a_fixed_extractor_stay_where_they_are() -> None:
 
 
 def test_a_fixed_extractor_looks_once_at_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, features, looks = trained(spherefed(MLP, rounds=1, local_epochs=1)), Classifier.features, list[int]()
+    run, features, looks = (
+        trained(spherefed_recipe(MLP, rounds=1, local_epochs=1)),
+        Classifier.features,
+        list[int](),
+    )
 
     def look(self: Classifier, x: torch.Tensor) -> torch.Tensor:
         looks.append(len(x))

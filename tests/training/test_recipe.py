@@ -17,17 +17,17 @@ from training.recipe import (
     MultiStep,
     Recipe,
     cross_entropy,
-    fedavg,
+    fedavg_recipe,
     mean_squared_error,
     positive_hinge,
-    spherefed,
+    spherefed_recipe,
 )
 
 MLP = ExtractorConfig("mlp", (1, 8, 8), {"dim": 16})
 
 
 def test_the_presets_are_the_papers_choices() -> None:
-    plain, sphere = fedavg(MLP), spherefed(MLP)
+    plain, sphere = fedavg_recipe(MLP), spherefed_recipe(MLP)
     assert (plain.normalise, plain.loss) == (False, cross_entropy)
     assert isinstance(plain.build(10).head, LearnedHead)
     assert (sphere.normalise, sphere.loss) == (True, mean_squared_error)
@@ -37,7 +37,7 @@ def test_the_presets_are_the_papers_choices() -> None:
 
 def test_the_seed_decides_the_initial_weights_and_leaves_torchs_generator_alone() -> None:
     before = torch.random.get_rng_state()
-    one, same, other = (fedavg(MLP, seed=seed).build(10).state_dict() for seed in (1, 1, 2))
+    one, same, other = (fedavg_recipe(MLP, seed=seed).build(10).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not torch.equal(one["head.weight"], other["head.weight"])
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -61,7 +61,7 @@ def test_a_number_out_of_range_is_refused(choice: dict[str, Any], reason: str) -
 
 
 def test_a_description_is_json_and_holds_every_choice() -> None:
-    described = spherefed(MLP, algorithm=Algorithm(FedAvg(), (Proximal(0.1),)), seed=7).describe()
+    described = spherefed_recipe(MLP, algorithm=Algorithm(FedAvg(), (Proximal(0.1),)), seed=7).describe()
     assert json.loads(json.dumps(described)) == described
     assert described["head"] == "orthonormal_head"
     assert described["loss"] == "mean_squared_error"
@@ -79,7 +79,7 @@ def scaled(scale: float) -> Callable[[int, int], FixedHead]:
     [lambda dim, classes: LearnedHead(dim, classes), partial(LearnedHead, bias=False), scaled(2.0)],  # noqa: PLW0108
 )
 def test_a_function_without_a_name_of_its_own_describes_nothing(head: Any) -> None:
-    recipe = fedavg(MLP, head=head)
+    recipe = fedavg_recipe(MLP, head=head)
     assert recipe.build(10).head.out_features == 10
     with pytest.raises(ValueError, match="has no name that identifies it: use a function of a module"):
         recipe.describe()

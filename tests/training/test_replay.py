@@ -12,7 +12,7 @@ from training.federated import train
 from training.hardware import Hardware
 from training.models.config import ExtractorConfig
 from training.partition import dirichlet_partition
-from training.recipe import fedavg
+from training.recipe import fedavg_recipe
 from training.replay import Eager, Replay
 
 PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 3, 0.5, np.random.default_rng(0), min_size=150)
@@ -48,7 +48,7 @@ def test_a_step_captured_from_one_member_serves_all_of_the_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     options: dict[str, Any] = {"fedrep": {"head_epochs": 1}, "gmv": {"warmup": 2}}.get(name, {})
-    recipe = fedavg(
+    recipe = fedavg_recipe(
         MLP,
         algorithm=ALGORITHMS[name](**options),
         rounds=3,

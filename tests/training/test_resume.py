@@ -17,7 +17,7 @@ from training.data.catalogue import load_digits_dataset
 from training.federated import DivergedError, Trained, train
 from training.models.config import ExtractorConfig
 from training.partition import dirichlet_partition
-from training.recipe import Constant, Recipe, fedavg, spherefed
+from training.recipe import Constant, Recipe, fedavg_recipe, spherefed_recipe
 from training.resume import ResumeError, RoundRecord, RunState, Snapshots
 
 PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 4, 0.5, np.random.default_rng(0), min_size=10)
@@ -34,7 +34,9 @@ def outcome(trained: Trained) -> Any:
 
 def recipe(name: str = "fedavg", **choices: Any) -> Recipe:
     values: dict[str, Any] = {"rounds": 4, "local_epochs": 1, "participation": 0.5, "augment": True}
-    return fedavg(MLP, algorithm=ALGORITHMS[name](), **values | {"lr": 0.05, "batch_size": 64} | choices)
+    return fedavg_recipe(
+        MLP, algorithm=ALGORITHMS[name](), **values | {"lr": 0.05, "batch_size": 64} | choices
+    )
 
 
 @pytest.mark.parametrize("name", STATEFUL)
@@ -133,7 +135,7 @@ def test_so_does_one_that_convolves_by_what_a_member_kept(tmp_path: Path) -> Non
 
 
 def test_so_does_one_whose_head_was_calibrated_before_the_kill(tmp_path: Path) -> None:
-    choices = spherefed(MLP, rounds=4, local_epochs=1, calibrate_every=2)
+    choices = spherefed_recipe(MLP, rounds=4, local_epochs=1, calibrate_every=2)
     with pytest.raises(KilledError):
         train(choices, DIGITS, PARTITION, snapshot=tmp_path / "run", progress=kill_after(3))
     resumed = train(choices, DIGITS, PARTITION, snapshot=tmp_path / "run")

@@ -42,7 +42,7 @@ def check_sums(
     V, U, encoded = blocks["V"], blocks["U"], blocks["n"]
     counts = counts_of(encoded, lattice)
     records = sum(counts.tolist())
-    largest, bound = max(int(vector.max()), -int(vector.min())), lattice.bound(records, members)
+    largest, bound = max(int(vector.max()), -int(vector.min())), lattice.largest_sum(records, members)
     if largest > bound or bound.bit_length() > 62:
         raise SumCheckFailed(
             f"an entry reaches {largest} steps; the counts allow {bound} and int64 2^62", identity="range"

@@ -175,7 +175,7 @@ class FFCStatistics:
             else:
                 yield self._whole[rows, start:]
 
-    def leading(self, size: int) -> "FFCStatistics":
+    def first_features(self, size: int) -> "FFCStatistics":
         """Statistics of the first `size` features alone, if these have length √(size/dim) in every row.
 
         Random features do, since all their pairs have one length: one upload holds the sums of every smaller number. The rows count as
@@ -184,7 +184,7 @@ class FFCStatistics:
         if not 1 <= size <= self.dim:
             raise ShapeMismatch(f"{size} features of {self.dim}: pass 1 to {self.dim}")
         if self.constant:
-            raise ConfigMismatch("leading features need sums without a constant column")
+            raise ConfigMismatch("the first features need sums without a constant column")
         part = FFCStatistics(size, self.classes)
         scale = self.dim / size
         part._whole, part._U = self._square_sums[:size, :size] * scale, self._U[:size] * math.sqrt(scale)

@@ -64,7 +64,7 @@ class SumsLattice(Lattice):
         """2^bits, for every degree."""
         return 1 << self.bits
 
-    def bound(self, records_max: int, members: int) -> int:
+    def largest_sum(self, records_max: int, members: int) -> int:
         """N_max·2^s + ⌈n/2⌉, the largest magnitude of a sum: unit rows bound each entry by N, and each member rounds by at most ½."""
         return records_max * self.unit(0) + (members + 1) // 2
 
@@ -136,7 +136,7 @@ class FeaturesLattice(Lattice):
         """2^(f·degree)."""
         return 1 << self.bits * degree
 
-    def bound(self, records_max: int, noise_tail: int) -> int:
+    def largest_sum(self, records_max: int, noise_tail: int) -> int:
         """N_max·4^f + T, the largest magnitude of a sum with noise up to T."""
         return records_max * self.unit(2) + noise_tail
 

@@ -176,7 +176,9 @@ def choose_random_features(
         size for size in (features.size // 4, features.size // 2, features.size) if size > 0 and size % 2 == 0
     ]
     maps = [replace(features, size=size) for size in sorted(tried)]
-    parts = [statistics if smaller == features else statistics.leading(smaller.size) for smaller in maps]
+    parts = [
+        statistics if smaller == features else statistics.first_features(smaller.size) for smaller in maps
+    ]
     solutions = [solve_ffc(part, ridge(part) if callable(ridge) else ridge) for part in parts]
     errors = [float(solution.gcv[solution.grid == solution.ridge][0]) for solution in solutions]
     best = int(np.argmin(errors))

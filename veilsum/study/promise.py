@@ -63,7 +63,7 @@ def check_noise(question: Question, members: int, survivors_min: int) -> None:
             mechanism = _make_mechanism(question, question.noise, step, members, survivors_min)
         except CalibrationError as error:
             raise _weak_noise_fault(f"step {step}: {error}") from error
-        bound = mechanism.lattice.bound(question.records_max, mechanism.noise_tail)
+        bound = mechanism.lattice.largest_sum(question.records_max, mechanism.noise_tail)
         if bound >= 1 << question.ring_bits - 1:
             raise _weak_noise_fault(
                 f"step {step}: rows and noise reach 2^{math.log2(bound):.1f} steps, but the ring holds sums below "

@@ -12,7 +12,7 @@ from training.algorithms.named import ALGORITHMS
 from training.federated import train
 from training.heads import NormalisedHead, Simplex
 from training.partition import Partition
-from training.recipe import Recipe, fedavg
+from training.recipe import Recipe, fedavg_recipe
 
 EQUAL = Partition.of(np.split(np.arange(1344), 3), DIGITS.train.y.numpy())
 NEEDED = {"fedrep": {"head_epochs": 1}}
@@ -41,8 +41,8 @@ def weights(recipe: Recipe) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("name", NEUTRAL)
 def test_without_its_weight_a_method_is_fedavg(name: str) -> None:
-    plain = weights(fedavg(MLP, rounds=2, local_epochs=1, batch_size=128))
-    neutral = fedavg(
+    plain = weights(fedavg_recipe(MLP, rounds=2, local_epochs=1, batch_size=128))
+    neutral = fedavg_recipe(
         MLP, rounds=2, local_epochs=1, batch_size=128, algorithm=algorithm(name, **NEUTRAL[name])
     )
     torch.testing.assert_close(weights(neutral), plain)
@@ -52,7 +52,7 @@ def test_without_its_weight_a_method_is_fedavg(name: str) -> None:
 def test_every_algorithm_learns_under_every_kind_of_head(name: str) -> None:
     heads = [NormalisedHead] if name in {"fedaws", "fedrep"} else [NormalisedHead, Simplex()]
     for head in heads:
-        recipe = fedavg(
+        recipe = fedavg_recipe(
             MLP, rounds=2, local_epochs=2, lr=0.05, batch_size=128, head=head, algorithm=algorithm(name)
         )
         first, last = train(recipe, DIGITS, EQUAL).history

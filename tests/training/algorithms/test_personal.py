@@ -19,7 +19,7 @@ from training.algorithms.weights import (
 )
 from training.federated import train
 from training.partition import dirichlet_partition
-from training.recipe import fedavg, spherefed
+from training.recipe import fedavg_recipe, spherefed_recipe
 
 PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 3, 0.5, np.random.default_rng(0), min_size=10)
 
@@ -54,7 +54,7 @@ def test_the_head_comes_first_and_alone() -> None:
     assert [
         [term.trains(name, epoch) for epoch in range(4)] for name in ("head.weight", "extractor.layers")
     ] == [[True, True, False, False], [False, False, True, True]]
-    recipe = fedavg(MLP, algorithm=ALGORITHMS["fedrep"](head_epochs=1), rounds=1, local_epochs=2)
+    recipe = fedavg_recipe(MLP, algorithm=ALGORITHMS["fedrep"](head_epochs=1), rounds=1, local_epochs=2)
     trained = train(recipe, DIGITS, PARTITION).classifier.state_dict()
     before = recipe.build(10).state_dict()
     assert {name.split(".")[0] for name, t in before.items() if not torch.equal(t, trained[name])} == {
@@ -66,11 +66,11 @@ def test_the_head_comes_first_and_alone() -> None:
 @pytest.mark.parametrize("head_epochs", [0, 2, 3])
 def test_both_parts_have_an_epoch_at_least(head_epochs: int) -> None:
     with pytest.raises(ValueError, match=f"head_epochs must lie between, not {head_epochs}"):
-        fedavg(MLP, algorithm=ALGORITHMS["fedrep"](head_epochs=head_epochs), local_epochs=2)
+        fedavg_recipe(MLP, algorithm=ALGORITHMS["fedrep"](head_epochs=head_epochs), local_epochs=2)
 
 
 def test_a_fixed_head_has_no_epochs_of_its_own() -> None:
-    recipe = spherefed(MLP, algorithm=ALGORITHMS["fedrep"](head_epochs=1), rounds=1, local_epochs=2)
+    recipe = spherefed_recipe(MLP, algorithm=ALGORITHMS["fedrep"](head_epochs=1), rounds=1, local_epochs=2)
     with pytest.raises(ValueError, match="need a head that is learned"):
         recipe.build(10)
 
@@ -91,7 +91,7 @@ def test_no_penalty_pulls_a_head_of_ones_own(quadratic: Callable[..., list[float
 def test_the_server_takes_no_step_on_layers_that_members_keep(aggregation: Aggregation) -> None:
     """The global model holds their mean, from the first round on."""
     algorithm = Algorithm(aggregation, (PersonalLayers("head"),))
-    model = fedavg(MLP).build(10)
+    model = fedavg_recipe(MLP).build(10)
     weights = {name: tensor.clone() for name, tensor in model.shared_weights().items()}
     updates = [
         Update({name: tensor + k for name, tensor in weights.items()}, 2 * k + 1, k + 1, 0.0) for k in (0, 1)
@@ -107,6 +107,8 @@ def test_the_server_takes_no_step_on_layers_that_members_keep(aggregation: Aggre
 
 def test_what_is_kept_is_not_sent() -> None:
     algorithm = ALGORITHMS["scaffold"]().plus(PersonalLayers("head"))
-    [record] = train(fedavg(MLP, algorithm=algorithm, rounds=1, local_epochs=1), DIGITS, PARTITION).history
-    extractor = fedavg(MLP).build(10).extractor
+    [record] = train(
+        fedavg_recipe(MLP, algorithm=algorithm, rounds=1, local_epochs=1), DIGITS, PARTITION
+    ).history
+    extractor = fedavg_recipe(MLP).build(10).extractor
     assert record.upload_bytes == 2 * sum(p.nbytes for p in extractor.parameters())

@@ -33,7 +33,7 @@ from training.heads import Classifier
 from training.models.config import ExtractorConfig
 from training.models.layers import Extractor
 from training.partition import dirichlet_partition
-from training.recipe import fedavg
+from training.recipe import fedavg_recipe
 
 
 def test_fedprox_has_its_half_and_its_square(quadratic: Callable[..., list[float]]) -> None:
@@ -151,7 +151,7 @@ def test_penalties_change_steps_as_autograd_would(
     model = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 16, "dim": 8})
     plain, given, reference = (
         train(
-            fedavg(
+            fedavg_recipe(
                 model, algorithm=Algorithm(aggregation, own), rounds=3, local_epochs=2, lr=0.02, momentum=0.5
             ),
             digits,

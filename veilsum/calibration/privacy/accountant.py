@@ -66,11 +66,11 @@ def zcdp_epsilon(rho: float, delta: float, *, offset: float = 0.0) -> float:
     if rho == 0:
         return offset
 
-    def bound(log_order: float) -> float:
+    def epsilon_at(log_order: float) -> float:
         rest = math.exp(log_order)  # α − 1
         return (1 + rest) * rho + (-math.log(delta) - math.log1p(rest)) / rest + log_order - math.log1p(rest)
 
-    return max(0.0, offset + _minimise_unimodal(bound, -20.0, 40.0))
+    return max(0.0, offset + _minimise_unimodal(epsilon_at, -20.0, 40.0))
 
 
 def sum_defect(variance: int, shares: int) -> float:

@@ -164,9 +164,9 @@ def combine(
     print_values(values, "Combination")
 
 
-@app.command()
+@app.command("combined")
 @at_coordinator(token=False)
-def combined(
+def fetch_combination(
     connect: Connect,
     combination: Annotated[str, typer.Argument(help="The combination's id.")],
     folder: Annotated[Path, typer.Option(help="A member's identity that took part in each period.")],

@@ -17,7 +17,7 @@ import numpy as np
 from training.data.dataset import Dataset
 from training.models.config import ExtractorConfig
 from training.partition import Partition, dirichlet_partition, iid_partition
-from training.recipe import Recipe, fedavg, spherefed
+from training.recipe import Recipe, fedavg_recipe, spherefed_recipe
 from training.seeding import Stream, make_generator
 
 DEMO_MEMBERS = 12
@@ -46,7 +46,7 @@ def rare_partition(train: Dataset, seed: int) -> Partition:
 
 def demo_recipe(seed: int) -> Recipe:
     """Make SphereFed's recipe with a small CNN: 10 rounds of 4 local epochs, seconds on one core."""
-    return spherefed(
+    return spherefed_recipe(
         ExtractorConfig("cnn", (1, 8, 8), {"width": 16, "dim": 64}),
         rounds=10,
         local_epochs=4,
@@ -61,7 +61,7 @@ def demo_fedavg_recipe(recipe: Recipe) -> Recipe:
 
     At the default learning rate of 0.1 three of eight runs of 20 rounds diverged.
     """
-    return fedavg(
+    return fedavg_recipe(
         recipe.model,
         rounds=recipe.rounds,
         local_epochs=recipe.local_epochs,
