@@ -13,7 +13,7 @@ from veilsum.export.linear import HeadSource, linear_head
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
-    from veilsum.export.sklearn import SecureRidgeClassifier
+    from veilsum.export.sklearn import HeadClassifier
     from veilsum.export.torch import CalibratedHead
 
 
@@ -28,7 +28,7 @@ def to_torch(head: HeadSource) -> "CalibratedHead":
     return CalibratedHead(linear_head(head))
 
 
-def to_sklearn(head: HeadSource, classes: Any = None) -> "SecureRidgeClassifier":
+def to_sklearn(head: HeadSource, classes: Any = None) -> "HeadClassifier":
     """Return a head as a fitted scikit-learn classifier.
 
     Args:
@@ -39,8 +39,8 @@ def to_sklearn(head: HeadSource, classes: Any = None) -> "SecureRidgeClassifier"
         Misuse: the head is not linear, the labels are not one for each class in the study's order, or scikit-learn is not installed.
     """
     with _import_library("sklearn", "scikit-learn"):
-        from veilsum.export.sklearn import SecureRidgeClassifier  # noqa: PLC0415 - an extra
-    return SecureRidgeClassifier.of(head, classes)
+        from veilsum.export.sklearn import HeadClassifier  # noqa: PLC0415 - an extra
+    return HeadClassifier.of(head, classes)
 
 
 def to_onnx(head: HeadSource, path: str | os.PathLike[str]) -> None:
