@@ -21,6 +21,7 @@ from veilsum.calibration import (
 )
 from veilsum.calibration.ccvr_head import TukeyHead
 from veilsum.calibration.head_file import Calibrated
+from veilsum.calibration.judge import JudgedTables
 from veilsum.calibration.judge_tables import (
     JUDGE_LATTICE,
     ShownHeads,
@@ -41,7 +42,6 @@ from veilsum.study.judging import (
     expect_judgements,
     explain_judgements,
     judge_mechanism,
-    judge_sum,
     judge_vector,
     read_shown,
     show_heads,
@@ -218,7 +218,10 @@ def test_a_run_of_members_says_how_good_the_head_is() -> None:
         )
         for member in range(12)
     )
-    verdict = judge_sum(question, shown, np.asarray(total), 12, mechanism)
+    tables = JudgedTables.of_sum(table_shapes(question), np.asarray(total), 12 * mechanism.largest, 1.0)
+    verdict = tables.judge(
+        1, empty_classes=shown.heads[0].empty_classes, temperature=shown.temperature, edges=shown.edges
+    )
     accuracy = float((exact_scores(shown.heads[0], features).argmax(axis=1) == labels).mean())
     assert verdict.accuracy.is_stated
     assert verdict.accuracy.low < accuracy < verdict.accuracy.high

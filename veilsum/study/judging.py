@@ -15,7 +15,7 @@ from veilsum.calibration.ccvr_head import TukeyHead
 from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import Calibrated
-from veilsum.calibration.judge import Figure, JudgedTables, JudgeFigures, expect_tables
+from veilsum.calibration.judge import Figure, expect_tables
 from veilsum.calibration.judge_tables import JUDGE_LATTICE, ShownHeads, TableShapes, tabulate_records
 from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.calibration.privacy.sampler import ByteSource
@@ -109,21 +109,6 @@ def noiseless_tables(question: Question, shown: ShownHeads, features: Array, lab
     flat = tabulate_records(table_shapes(question), shown, features, labels)
     bound = question.records.most * JUDGE_LATTICE.unit(1)
     return np.clip(flat, -bound, bound, out=flat)
-
-
-def judge_sum(
-    question: Question, shown: ShownHeads, total: Integers, members: int, mechanism: Mechanism
-) -> JudgeFigures:
-    """State what the sum of `members` vectors says about the heads shown."""
-    tables = JudgedTables.of_sum(
-        table_shapes(question), total, members * mechanism.largest, float(question.records.rows_per_id)
-    )
-    return tables.judge(
-        len(shown.heads),
-        empty_classes=shown.heads[0].empty_classes,
-        temperature=shown.temperature,
-        edges=shown.edges,
-    )
 
 
 def show_heads(question: Question, heads: Sequence[Calibrated]) -> ShownHeads:

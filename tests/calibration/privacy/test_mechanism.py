@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.calibration.privacy.published import published_epsilon
 from tests.support.simulator import SeededRandom
 from veilsum.calibration import CalibrationError
 from veilsum.calibration.errors import LayoutMismatch, NoiseTooSmall, WrongDtype
@@ -71,7 +72,7 @@ def test_rounding_shares_up_only_lowers_mu(bits: int, survivors_min: int, collud
     )
     assert made.mu_round == pytest.approx(made.sensitivity / math.sqrt(smallest))
     assert made.epsilon(DELTA) <= 1 + 1e-9
-    assert made.epsilon(DELTA) < made.published_epsilon(DELTA) < 1.15
+    assert made.epsilon(DELTA) < published_epsilon(made, DELTA) < 1.15
 
 
 def test_mu_round_bounds_every_neighbour() -> None:

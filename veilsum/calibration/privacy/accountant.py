@@ -1,8 +1,7 @@
-"""The privacy accountant: guarantees by Gaussian differential privacy (GDP), and a bound from published theorems.
+"""The privacy accountant: guarantees by Gaussian differential privacy (GDP).
 
 A mechanism is μ-GDP if distinguishing two neighbours by its output is as hard as distinguishing N(0, 1) from N(μ, 1) (Dong, Roth, Su 2022).
-Rounds compose exactly, μ² = Σμ_i², and μ gives ε for every δ. Concentrated bounds (Bun, Steinke 2016) compose as ρ = Σρ_i, but their
-conversion is lossy: they need more noise than GDP for the same ε.
+Rounds compose exactly, μ² = Σμ_i², and μ gives ε for every δ.
 """
 
 import math
@@ -54,35 +53,6 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     return low / _MU_STEPS
 
 
-def zcdp_epsilon(rho: float, delta: float, *, offset: float = 0.0) -> float:
-    """Return ε at δ for Rényi divergences of at most αρ + `offset` at every order α > 1.
-
-    It is the minimum over α of αρ + offset + (ln(1/δ) − ln α)/(α − 1) + ln(1 − 1/α) (Canonne, Kamath, Steinke 2020, proposition 12).
-    Every α gives a valid bound, so an inexact minimum only gives a larger ε.
-    """
-    _check_delta(delta)
-    if not (rho >= 0 and offset >= 0):
-        raise CalibrationError(f"ρ and its offset must not be negative; got {rho!r}, {offset!r}")
-    if rho == 0:
-        return offset
-
-    def epsilon_at(log_order: float) -> float:
-        rest = math.exp(log_order)  # α − 1
-        return (1 + rest) * rho + (-math.log(delta) - math.log1p(rest)) / rest + log_order - math.log1p(rest)
-
-    return max(0.0, offset + _minimise_unimodal(epsilon_at, -20.0, 40.0))
-
-
-def sum_defect(variance: int, shares: int) -> float:
-    """Compute τ = 10·Σ_{k<n} exp(−2π²σ²·k/(k + 1)), the distance between a sum of n discrete Gaussians and a discrete Gaussian.
-
-    Each has variance σ² ≥ ¼ (Kairouz, Liu, Steinke 2021, theorem 1).
-    """
-    # Terms shrink, so the 64th bounds all later ones.
-    terms = [math.exp(-2 * math.pi**2 * variance * k / (k + 1)) for k in range(1, min(shares, 64))]
-    return 10 * (math.fsum(terms) + max(0, shares - 64) * math.exp(-2 * math.pi**2 * variance * 64 / 65))
-
-
 def _normal_cdf(value: float) -> float:
     return math.erfc(-value / _SQRT_2) / 2
 
@@ -92,15 +62,6 @@ def _find_crossing(holds: Callable[[float], bool], low: float, high: float) -> f
     while low < (middle := (low + high) / 2) < high:
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
-
-
-def _minimise_unimodal(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return the minimum of a unimodal function, by golden-section search."""
-    golden = (math.sqrt(5) - 1) / 2
-    for _ in range(120):
-        left, right = high - golden * (high - low), low + golden * (high - low)
-        low, high = (low, right) if function(left) < function(right) else (left, high)
-    return function((low + high) / 2)
 
 
 def _check_delta(delta: float) -> None:

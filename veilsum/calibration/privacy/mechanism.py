@@ -7,7 +7,7 @@ of `colluders` of them may be missing or known. So each member draws noise of th
     v = ⌈(s² + 4)/(n_min − a)⌉ ≥ 16,
 
 and a sum of m ≥ n_min − a such shares protects at least as well as Gaussian noise of variance Σv − 4. This claim is this project's own
-proof (docs/privacy.md); `Mechanism.published_epsilon` is the bound that published theorems give without it.
+proof (docs/privacy.md).
 """
 
 import math
@@ -19,7 +19,7 @@ import numpy as np
 from veilsum.calibration.errors import CalibrationError, LayoutMismatch, NoiseTooSmall
 from veilsum.calibration.lattice import FeaturesLattice, require_int64
 from veilsum.calibration.layout import SymmetricBlock
-from veilsum.calibration.privacy.accountant import gdp_epsilon, sum_defect, zcdp_epsilon
+from veilsum.calibration.privacy.accountant import gdp_epsilon
 from veilsum.calibration.privacy.release import Release, WeightedBlock
 from veilsum.calibration.privacy.sampler import VARIANCE_MAX, ByteSource, DiscreteGaussian
 from veilsum.calibration.rows import Integers
@@ -173,34 +173,20 @@ class Mechanism:
         It is Δ divided by the smallest effective deviation of a weighted coordinate, with variance Σv − 4. It bounds
         √(Σ Δ_i²/(Σv_i − 4)) over all neighbours.
         """
-        return self.sensitivity / math.sqrt(min(self._effective_variances(VARIANCE_DEFECT)))
+        return self.sensitivity / math.sqrt(min(self._effective_variances()))
 
     def epsilon(self, delta: float) -> float:
         """Return ε at δ from `mu_round`, by this project's own proof."""
         return gdp_epsilon(self.mu_round, delta)
 
-    def published_epsilon(self, delta: float) -> float:
-        """Return ε at δ from published theorems alone.
-
-        Each coordinate has D_α ≤ αΔ_i²/(2mv) + τ_i (Kairouz, Liu, Steinke 2021, proposition 14). Divergences of independent coordinates
-        add, and `zcdp_epsilon` converts their sum.
-        """
-        rho = self.sensitivity**2 / min(self._effective_variances(0)) / 2
-        offset = 0.0
-        for part, share in zip(self.release.parts, self.shares, strict=True):
-            on = part.block.shape[0] if isinstance(part.block, SymmetricBlock) else 0
-            offset += (part.block.elements - on) * sum_defect(share.variance, self.honest)
-            offset += on * sum_defect(share.diagonal, self.honest)
-        return zcdp_epsilon(rho, delta, offset=offset)
-
-    def _effective_variances(self, defect: int) -> list[float]:
-        """Return the variances of the weighted coordinates of a sum of n_min − a shares, minus `defect`, in squared units of features."""
+    def _effective_variances(self) -> list[float]:
+        """Return the variances of the weighted coordinates of a sum of n_min − a shares, minus `VARIANCE_DEFECT`, in squared units of features."""
         found = []
         for part, share in zip(self.release.parts, self.shares, strict=True):
             step = part.weight / self.lattice.unit(part.degree)
             off = 2 if isinstance(part.block, SymmetricBlock) else 1
             found += [
-                off * step**2 * (self.honest * share.variance - defect),
-                step**2 * (self.honest * share.diagonal - defect),
+                off * step**2 * (self.honest * share.variance - VARIANCE_DEFECT),
+                step**2 * (self.honest * share.diagonal - VARIANCE_DEFECT),
             ]
         return found
