@@ -118,18 +118,15 @@ class Reads:
         self._caller = caller
 
     def fetch_roster(self, federation: str) -> Flow[Roster]:
-        """Fetch the newest roster."""
         return Roster.from_bytes(
             (yield from self._get_path(rest.ROSTER_PATH.format(federation=federation))).body
         )
 
     def fetch_study(self, federation: str, study: str) -> Flow[Study]:
-        """Fetch a study by its hash."""
         path = rest.STUDY_PATH.format(federation=federation, study=study)
         return Study.from_bytes((yield from self._get_path(path)).body)
 
     def fetch_studies(self, federation: str) -> Flow[tuple[rest.StudyView, ...]]:
-        """Fetch the published studies."""
         path = rest.STUDIES_PATH.format(federation=federation)
         return (yield from self._get_model(StudyViews, path)).root
 
@@ -143,15 +140,12 @@ class Reads:
         return self._get_model(rest.RunsView, rest.RUNS_PATH.format(federation=federation), after)
 
     def fetch_cohort(self, cohort: str, after: int | None = None) -> Flow[rest.CohortView]:
-        """Fetch a cohort."""
         return self._get_model(rest.CohortView, rest.COHORT_PATH.format(cohort=cohort), after)
 
     def fetch_round(self, round_id: str, after: int | None = None) -> Flow[rest.RoundView]:
-        """Fetch a round."""
         return self._get_model(rest.RoundView, rest.ROUND_PATH.format(round_id=round_id), after)
 
     def fetch_opening(self, round_id: str) -> Flow[Opening]:
-        """Fetch a round's opening."""
         return Opening.from_bytes(
             (yield from self._get_path(rest.OPENING_PATH.format(round_id=round_id))).body
         )

@@ -335,7 +335,6 @@ class StateDatabase:
             self._seen[name] = _upsert_sealed(db, name, content), value
 
     def erase_sealed(self, name: str) -> None:
-        """Erase a value, if there is one."""
         self._seen.pop(name, None)
         with self.write() as db:
             db.execute("DELETE FROM sealed WHERE name = ?", (name,))

@@ -242,7 +242,6 @@ class Operator:
         return self._request_model(AuditPage, Request("GET", rest.AUDIT_PATH, params={"after": str(after)}))
 
     def close(self) -> None:
-        """Close the connections."""
         self._driver.close()
 
     def __enter__(self) -> Self:

@@ -75,7 +75,6 @@ class Policy:
         roster.verify_admin(self.federation)
 
     def approves(self, content: Content) -> bool:
-        """Whether the study is approved."""
         return content.approval in self.approved
 
     def check_study(self, content: Content, kind: PeriodKind) -> None:

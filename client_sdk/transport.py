@@ -82,7 +82,6 @@ class BlockingDriver:
         self._client = httpx.Client(**options, transport=transport)
 
     def run(self, flow: Flow[T], stop: threading.Event | None = None) -> T:
-        """Run a flow and return its result."""
         try:
             effect = next(flow)
             while True:
@@ -101,7 +100,6 @@ class BlockingDriver:
             flow.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def _perform_effect(self, effect: Effect) -> Any:
@@ -198,7 +196,6 @@ class AsyncDriver:
         self._client = httpx.AsyncClient(**options, transport=transport)
 
     async def run(self, flow: Flow[T]) -> T:
-        """Run a flow and return its result."""
         self._check_loop()
         self._loop = asyncio.get_running_loop()
         try:
@@ -216,7 +213,6 @@ class AsyncDriver:
             flow.close()
 
     async def close(self) -> None:
-        """Close the connections."""
         self._check_loop()
         await self._client.aclose()
 

@@ -55,7 +55,6 @@ class Hardware:
         return moved.contiguous(memory_format=torch.channels_last) if moved.ndim == 4 else moved
 
     def move_records(self, data: Dataset) -> Dataset:
-        """Move records to the device."""
         return replace(data, x=self.move_images(data.x), y=data.y.to(self.device))
 
     def move_state(self, state: State) -> State:

@@ -27,12 +27,10 @@ class Eager:
         return nullcontext()
 
     def hold_tensors(self, name: str, state: State) -> State:
-        """Return the tensors on the device."""
         del name
         return self._hardware.move_state(state)
 
     def step_for(self, round_: int, key: Hashable, step: Step) -> Step:
-        """Return the step that is taken for `step`."""
         del round_, key
         return step
 

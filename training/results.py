@@ -98,7 +98,6 @@ class Deal(Part):
 
     @classmethod
     def describe_partition(cls, partition: Partition, kind: str, **options: Any) -> Self:
-        """Describe a partition."""
         return cls(
             kind=kind,
             options=options,

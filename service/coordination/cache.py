@@ -25,7 +25,6 @@ class Recent(Generic[K, V]):
         self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
 
     def get_value(self, key: K) -> V | None:
-        """Return a cached value."""
         if key not in self._kept:
             return None
         self._kept.move_to_end(key)
@@ -80,7 +79,6 @@ class ObjectCache(Generic[T]):
         return name in self._all
 
     def get(self, name: str) -> T | None:
-        """Return a cached one."""
         try:
             return self[name]
         except KeyError:
@@ -99,7 +97,6 @@ class ObjectCache(Generic[T]):
         self._recent.put_value(found.id, found, found.size + _OBJECT_WEIGHT)
 
     def of_federation(self, federation: str) -> list[T]:
-        """Return a federation's."""
         return list(self._by_federation.get(federation, ()))
 
     def open_objects(self) -> list[T]:

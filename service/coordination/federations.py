@@ -193,7 +193,6 @@ class Federations:
         return sorted(await self._database.read_values(select(rosters.c.federation).distinct()))
 
     async def federation_view(self, federation: str) -> FederationView:
-        """Return the public view."""
         roster = await self.read_roster(federation)
         own_cohorts = select(cohorts.c.id).where(cohorts.c.federation == federation)
         own_rounds = select(rounds.c.id).where(rounds.c.federation == federation)

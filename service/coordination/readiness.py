@@ -50,7 +50,6 @@ class Readiness:
         self._missing: dict[str, str] = {}
 
     async def failed_checks(self) -> dict[str, str]:
-        """Return the reason for each check that failed."""
         async with self._lock:
             if time.monotonic() >= self._until:
                 reasons = await asyncio.gather(*map(self._run_check, self._checks))

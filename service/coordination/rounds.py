@@ -98,7 +98,6 @@ class Round(ABC):
         return self.position.state
 
     def current_view(self) -> RoundView:
-        """The round's current view."""
         return self.position.view
 
     @property
@@ -115,7 +114,6 @@ class Round(ABC):
 
     @property
     def documents(self) -> Documents:
-        """What it has published."""
         now = self.position
         if isinstance(now, RoundEnd):
             return Documents(self._blobs, self.id, now.view, now.record, now.digests)
@@ -381,7 +379,6 @@ class LiveRound(Round):
             await self._store_end("failed", fault, now_s)
 
     async def apply_stored(self) -> None:
-        """Apply the stored events."""
         async with self._lock:
             await self._follow_step(self._journal.catch_up())
 

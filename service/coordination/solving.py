@@ -148,7 +148,6 @@ class SumsFile:
 
     @property
     def content(self) -> bytes:
-        """The bytes of the file."""
         return self._file  # type: ignore[return-value]  # written and hashed as bytes are, and never copied
 
 

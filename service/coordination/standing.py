@@ -222,7 +222,6 @@ class Standing(Snapshot):
 
     @cached_property
     def view(self) -> RoundView:  # type: ignore[override]  # computed once, and never set
-        """The round's view."""
         attempt, phase = self.attempt, self.phase
         fault = self.stall.fault if self.stall else getattr(phase, "fault", None)
         return RoundView.model_validate(

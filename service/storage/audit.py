@@ -206,7 +206,6 @@ class Audit:
         return await self._read_entries(newest.limit(most))
 
     async def count_entries(self, chosen: Choice) -> int:
-        """Count the entries that a choice admits."""
         return int(
             await self._database.read_value(
                 select(func.count()).select_from(audit).where(*chosen.row_conditions)

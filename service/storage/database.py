@@ -97,15 +97,12 @@ class Database(ABC):
             return await self._read(work)
 
     async def read_rows(self, query: Executable, given: Mapping[str, Any] | None = None) -> Sequence[Any]:
-        """Read rows."""
         return await self.read(lambda connection: connection.execute(query, given).all())
 
     async def read_row(self, query: Executable, given: Mapping[str, Any] | None = None) -> Any:
-        """Read a row, or None."""
         return await self.read(lambda connection: connection.execute(query, given).one_or_none())
 
     async def read_values(self, query: Executable, given: Mapping[str, Any] | None = None) -> Sequence[Any]:
-        """Read one column."""
         return await self.read(lambda connection: connection.execute(query, given).scalars().all())
 
     async def read_value(self, query: Executable, given: Mapping[str, Any] | None = None) -> Any:

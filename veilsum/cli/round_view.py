@@ -191,7 +191,6 @@ def record_values(record: ResultRecord, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _drop_empty(values: dict[str, Any]) -> dict[str, Any]:
-    """Drop empty values."""
     return {name: value for name, value in values.items() if value}
 
 

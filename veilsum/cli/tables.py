@@ -62,7 +62,6 @@ class TableFormat:
 
     @property
     def names_columns(self) -> bool:
-        """Whether an option names a column."""
         return self.id_column is not None or self.label_column is not None
 
     @property

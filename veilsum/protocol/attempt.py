@@ -268,7 +268,6 @@ class Attempt(Struct):
 
     @cached_property
     def decryptor_place(self) -> dict[str, int]:
-        """Index of each decryptor in `decryptors`."""
         return {member: place for place, member in enumerate(self.decryptors)}
 
     @property
@@ -290,7 +289,6 @@ class Attempt(Struct):
         return min(spec.chunk_elements, spec.elements - index * spec.chunk_elements)
 
     def is_chunk(self, index: int, packed: Buffer) -> bool:
-        """Whether `packed` has the length of chunk `index`."""
         return len(packed) == self.ring.packed_bytes(self.chunk_elements(index))
 
     def neighbours_of(self, member: str) -> tuple[str, ...]:
@@ -330,7 +328,6 @@ class Attempt(Struct):
             raise PeerFault(Cause.WRONG_CONTEXT, f"{sender}'s message is bound to another context", [sender])
 
     def check_decryptor(self, member: str) -> None:
-        """Refuse a member that is not a decryptor."""
         if member not in self.decryptor_place:
             raise PeerFault(Cause.NOT_A_DECRYPTOR, f"{member} is not a decryptor of this cohort", [member])
 

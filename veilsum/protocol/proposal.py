@@ -56,7 +56,6 @@ def contested_disputes(
 
 
 def _count_clean_receipts(receipts: Mapping[str, Receipt]) -> Counter[str]:
-    """Count the clean receipts of each dealer."""
     clean = Counter(dealer for receipt in receipts.values() for dealer in receipt.dealers)
     clean.update(receipts.keys())  # a decryptor keeps its own share
     return clean
@@ -100,7 +99,6 @@ def choose_survivors(
 def _drop_cover(
     attempt: Attempt, staying: dict[str, Survivor], disputes: Sequence[Dispute]
 ) -> dict[str, Survivor]:
-    """Drop a cover of these disputes."""
     dropped = vertex_cover(attempt.context, disputes, attempt.quorum.colluders)
     return {member: each for member, each in staying.items() if member not in dropped}
 

@@ -19,7 +19,6 @@ class Committed:
     path: tuple[bytes, ...]
 
     def commitment_to(self, index: int) -> bytes:
-        """Return the commitment to one secret."""
         return commitment_at(self.commitments, index)
 
 
@@ -58,7 +57,6 @@ class Trees:
 
     @classmethod
     def from_upload(cls, upload: Upload) -> "Trees":
-        """Build the trees of an upload."""
         return cls(Tree(upload.boxes), commitment_tree(upload.secret_commitments, upload.share_rows))
 
     def commitments_of(self, upload: Upload) -> Committed:
@@ -66,7 +64,6 @@ class Trees:
         return Committed(b"".join(upload.secret_commitments), tuple(self.commitments.path_to(0)))
 
     def delivery_to(self, upload: Upload, place: int) -> Delivery:
-        """Return the delivery to the decryptor at this place."""
         return Delivery(
             upload.header,
             upload.boxes[place],

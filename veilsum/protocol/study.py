@@ -352,7 +352,6 @@ class Question(StudyBlock):
         return beside + max(self.h_min, -(-self.class_rows_needed // self.records.least_per_class))
 
     def has_statistic(self, kind: str) -> bool:
-        """Whether a statistic of this kind is summed."""
         return any(statistic.kind == kind for statistic in self.statistics)
 
 

@@ -52,7 +52,6 @@ class Enrolling:
 
     @property
     def cohort(self) -> bytes:
-        """Id of the cohort."""
         return cohort_id(self.roster.hash, self.counter, self.study.hash, self.period, self.repeats)
 
     @property

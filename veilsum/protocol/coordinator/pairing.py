@@ -37,7 +37,6 @@ class PairingWindow:
 
     @property
     def missing_members(self) -> tuple[str, ...]:
-        """The members that have not paired."""
         return tuple(member for member in self.manifest.members if member not in self.signatures)
 
     def receive(self, pairing: Pairing) -> "PairingWindow":

@@ -75,7 +75,6 @@ class Revealing(Delivering, Evicting):
     def begin(
         cls, frozen: Delivering, certificate: Certificate, disputes: tuple[Dispute, ...]
     ) -> "Revealing":
-        """Send the certificate."""
         setting = frozen.setting.with_certificate(certificate)
         deadline_s = setting.attempt.terms.latest_end_s
         due = secrets_due(setting.attempt, [survivor.member for survivor in certificate.survivors])

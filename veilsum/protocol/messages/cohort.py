@@ -235,7 +235,6 @@ class Manifest(Shared, Message, kind=3):
 
     @cached_property
     def decryptor_set(self) -> frozenset[str]:
-        """The decryptors, for lookup."""
         return frozenset(self.decryptors)
 
     @cached_property

@@ -114,12 +114,10 @@ class Opening(Signed, kind=4, tag=Tag.OPENING):
 
     @property
     def sequence_and_attempt(self) -> tuple[int, int]:
-        """Sequence and attempt numbers."""
         return self.sequence, self.attempt
 
     @cached_property
     def chain_head(self) -> bytes:
-        """The head of the chain of all its links."""
         return extend_chain(EMPTY_CHAIN, self.links)
 
 

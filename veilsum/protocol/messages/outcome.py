@@ -321,7 +321,6 @@ class Evictions(Message, kind=15):
 
     @property
     def evicted(self) -> tuple[str, ...]:
-        """The evicted dealers."""
         return tuple(proof.member for proof in self.proofs)
 
 
