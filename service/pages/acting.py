@@ -1,15 +1,11 @@
 """Forms and downloads of signed-in operators. Commands do everything else."""
 
-import csv
-from collections.abc import AsyncIterator, Iterable
-from datetime import UTC, datetime
 from functools import partial
-from io import StringIO
 from typing import Annotated
 from urllib.parse import parse_qs, quote, urlencode
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ValidationError
 
 from service.access.guarded_route import GuardedRoute
@@ -24,7 +20,6 @@ from service.pages.routes import page_numbers
 from service.pages.session import SIGNED_IN_OR_NOT
 from service.routes.common import Here, TheRound, in_pieces
 from service.storage.audit import Audit, Choice
-from veilsum.protocol.audit import PAGE_MAX
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.rest import OCTETS_TYPE, SAFETENSORS_TYPE, CancelRequest, Scope
@@ -37,7 +32,6 @@ router = APIRouter(
 FORM_TYPE = "application/x-www-form-urlencoded"
 MAX_FORM_BYTES = 8192
 PAGE_ENTRIES = 50
-FORMULA_STARTS = tuple("=+-@")
 EXTENSION_MAX_MINUTES = 366 * 24 * 60
 
 
@@ -165,43 +159,6 @@ async def show_audit(
         query=urlencode({"text": chosen.text, "outcome": chosen.outcome}),
         **page_numbers(number, total, PAGE_ENTRIES),
     )
-
-
-@router.get("/audit.csv")
-async def export_audit(request: Request, text: Text = "", outcome: Outcome = "") -> StreamingResponse:
-    """The chosen entries as CSV, the newest first."""
-    await session.check_scope(request, Scope.AUDIT)
-    log: Audit = request.app.state.audit
-    headers = {**PAGE_HEADERS, "content-disposition": "attachment; filename=audit.csv"}
-    await record_action(request)
-    return StreamingResponse(
-        _csv_lines(log, Choice(text.strip(), outcome)), media_type="text/csv", headers=headers
-    )
-
-
-async def _csv_lines(log: Audit, chosen: Choice) -> AsyncIterator[str]:
-    """A header and a line for each entry; a cell that a spreadsheet would take for a formula begins with an apostrophe."""
-    yield _csv_line(("number", "time", "who", "action", "on", "outcome", "head"))
-    below = await log.number_at(chosen, 0) + 1
-    while entries := await log.matching_entries(chosen, below, PAGE_MAX):
-        for each in entries:
-            at = datetime.fromtimestamp(each.at_ms / 1000, UTC).isoformat(timespec="milliseconds")
-            texts = (each.who, each.action, each.on, each.outcome)
-            yield _csv_line(
-                (
-                    each.number,
-                    at,
-                    *(f"'{text}" if text[:1] in FORMULA_STARTS else text for text in texts),
-                    each.head,
-                )
-            )
-        below = entries[-1].number
-
-
-def _csv_line(cells: Iterable[object]) -> str:
-    made = StringIO()
-    csv.writer(made).writerow(cells)
-    return made.getvalue()
 
 
 @router.get("/rounds/{round_id}/sums")

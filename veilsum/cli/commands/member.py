@@ -449,25 +449,23 @@ def _progress_printer() -> "Callable[[Progress], None]":
     from client_sdk.progress import Step
 
     last: list[object] = [None]
-    chunked = {Step.MASKING, Step.UPLOADING}
 
     def tell(event: "Progress") -> None:
-        if event.step in chunked and event.done != event.total:
+        of_chunks = event.step in {Step.MASKING, Step.UPLOADING}
+        if of_chunks and event.done != event.total:
             return
         if (event.step, event.phase, event.waiting_for, event.detail) == last[0]:
             return
         last[0] = (event.step, event.phase, event.waiting_for, event.detail)
-        print_note(event.detail or _describe_wait(event))
+        print_note(event.detail or _describe_wait(event, "chunks" if of_chunks else "members"))
 
     return tell
 
 
-def _describe_wait(event: "Progress") -> str:
-    from client_sdk.progress import Step
+def _describe_wait(event: "Progress", counted: str) -> str:
     from veilsum.protocol.rest import join_names
     from veilsum.study.progress import STAGE_TITLES
 
-    counted = {Step.MASKING: "chunks", Step.UPLOADING: "chunks"}.get(event.step, "members")
     line = STAGE_TITLES.get(event.phase, event.phase or event.step.value)
     if event.total:
         line += f": {event.done} of {event.total} {counted}"
