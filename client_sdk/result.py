@@ -1,7 +1,7 @@
 """A finished round: the head, with everything needed to verify it."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,7 +23,6 @@ from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.judge import JudgeFigures
 from veilsum.calibration.judge_tables import ShownHeads
-from veilsum.calibration.ridge import OWN_WEIGHTS
 from veilsum.protocol.member import History
 from veilsum.protocol.messages import NO_CONTEXT, Certificate, Evictions
 from veilsum.protocol.record import ResultRecord, mismatch_fault
@@ -36,7 +35,6 @@ from veilsum.study.vectors import Material
 from veilsum.system.files import make_folder, write_together
 
 if TYPE_CHECKING:
-    from veilsum.calibration.ridge import Personal
     from veilsum.protocol.replay import Verdict
 
 _RECORD_FILE, _WEIGHTS_FILE, _EVICTIONS_FILE = "record.json", "weights.safetensors", "evictions.bin"
@@ -121,38 +119,6 @@ class Result(PublishedHead):
     def read_notes(self, name: str) -> dict[str, Any]:
         """Return a document's notes. Raises as `arrays`."""
         return dict(_find_document(self.document_files, name).notes)
-
-    def personalise(
-        self, own: Records, held_out: Records, weights: Sequence[float] = OWN_WEIGHTS
-    ) -> "Personal":
-        """Fit a personal head: the round's sums with this member's own rows counted (1 + β) times. Nothing leaves the member.
-
-        Rows of withheld classes count too, because the head stays here. Unusable rows are skipped.
-
-        Args:
-            own: the records that this member contributed.
-            held_out: records that it did not contribute, n ≥ 1. β minimises the squared error on them.
-            weights: β to choose from.
-
-        Raises:
-            Misuse: the study does not publish its pooled sums, or has no ridge head.
-            CalibrationError: as `veilsum.calibration.personalise`.
-        """
-        from veilsum.calibration import FFCStatistics, personalise  # noqa: PLC0415 - few need it
-
-        ridge = self.record.solution.ridge
-        if "pooled" not in self.document_files or ridge is None:
-            raise Misuse("a personal head needs a ridge head and after.publish = pooled in the study")
-        arrays = self.read_arrays("pooled")
-        pooled = FFCStatistics.from_blocks(
-            arrays["V"], arrays["U"], arrays["counts"], constant=bool(self.read_notes("pooled")["constant"])
-        )
-        statistics = FFCStatistics(pooled.dim, pooled.classes, constant=pooled.constant, normalise=True)
-        question = self.spec.question
-        statistics.update(*own.usable_in(question))
-        return personalise(
-            pooled, statistics, *held_out.usable_in(question), ridge=ridge, weights=weights, normalise=True
-        )
 
     def judge(self, held_out: Records, own: Head | None = None) -> "Result":
         """Return the result with `judged`: its figures and temperature on hold-out records. Nothing leaves this member.

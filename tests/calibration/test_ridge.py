@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.metrics import roc_auc_score
 
 from tests.calibration.records import clouds, digits, ffc, hits, members_of, pooled
-from veilsum.calibration import CalibrationError, FFCStatistics, personalise, ridge_posterior, solve_ffc
+from veilsum.calibration import CalibrationError, FFCStatistics, ridge_posterior, solve_ffc
 from veilsum.calibration.errors import ConfigMismatch, NoRecords, SingularSystem
 from veilsum.calibration.lattice import SumsLattice
 from veilsum.calibration.ridge import default_grid
@@ -232,49 +232,3 @@ def test_what_has_no_posterior_is_refused() -> None:
     indefinite._square_sums[0, 0] = -1.0
     with pytest.raises(SingularSystem):
         ridge_posterior(indefinite, solution)
-
-
-@pytest.mark.parametrize("constant", [False, True])
-def test_a_personal_head_is_ridge_with_own_records_repeated(*, constant: bool) -> None:
-    rows, labels = clouds(300, 6, 4, noise=2.0)
-    pool, own = ffc(rows, labels, 4, constant=constant), ffc(rows[:60], labels[:60], 4, constant=constant)
-    kept, answers = clouds(50, 6, 4, seed=1, noise=2.0)
-    personal = personalise(pool, own, kept, answers, ridge=0.3, weights=[2, 0])
-    for index, times in enumerate((1, 3)):
-        repeated = np.r_[np.arange(300), np.tile(np.arange(60), times - 1)].astype(int)
-        direct = solve_ffc(ffc(rows[repeated], labels[repeated], 4, constant=constant), 0.3)
-        error = ((direct.scores(kept) - np.eye(4)[answers]) ** 2).sum(axis=1).mean()
-        assert personal.errors[index] == pytest.approx(error)
-        if personal.weight == 2 * index:
-            np.testing.assert_allclose(personal.scores(kept), direct.scores(kept), atol=1e-10)
-    assert personal.weight == [0, 2][int(personal.errors.argmin())]
-
-
-def test_a_member_with_few_classes_gains() -> None:
-    train, test = digits()
-    rows, labels = np.concatenate([train[0], test[0]]), np.concatenate([train[1], test[1]])
-    mine, others = np.isin(labels, [1, 8, 9]), ~np.isin(train[1], [1, 8, 9])
-    kept, held_out, later = (
-        np.flatnonzero(mine)[part] for part in (slice(150), slice(150, 250), slice(250, None))
-    )
-    own = ffc(rows[kept], labels[kept], 10, constant=True)
-    pool = ffc(train[0][others], train[1][others], 10, constant=True)
-    pool.merge(own)
-    personal = personalise(pool, own, rows[held_out], labels[held_out], ridge=0.1)
-    assert personal.weight > 0
-    records = rows[later], labels[later]
-    assert hits(personal, records) > hits(solve_ffc(pool, 0.1), records) + 0.03
-
-
-def test_what_can_not_be_made_personal_is_refused() -> None:
-    rows, labels = clouds(60, 4, 3)
-    pool, own = ffc(rows, labels, 4), ffc(rows[:9], labels[:9], 4)
-    with pytest.raises(ConfigMismatch):
-        personalise(pool, ffc(rows, labels, 4, constant=True), rows, labels, ridge=1.0)
-    for ridge, weights in ((0.0, [1.0]), (np.inf, [1.0]), (1.0, []), (1.0, [-1.0]), (1.0, [np.nan])):
-        with pytest.raises(CalibrationError):
-            personalise(pool, own, rows, labels, ridge=ridge, weights=weights)
-    for sums, kept in ((pool, slice(0)), (FFCStatistics(4, 4), slice(9))):
-        with pytest.raises(NoRecords):
-            personalise(sums, own, rows[kept], labels[kept], ridge=1.0)
-    assert personalise(pool, own, 2 * rows, labels, ridge=1.0, normalise=True).empty_classes == (3,)

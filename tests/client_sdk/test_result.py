@@ -361,16 +361,9 @@ def _sums(features: Any, labels: Any) -> FFCStatistics:
     return sums
 
 
-def test_a_member_makes_its_own_head_of_pooled_sums(stage: Stage, tmp_path: Path) -> None:
+def test_a_result_has_the_documents_that_its_study_publishes(stage: Stage, tmp_path: Path) -> None:
     consortium = Consortium(stage, tmp_path, after={"publish": ["pooled", "posterior"]})
     result = consortium.run(consortium.enrol())["member-0"]
-    features, labels = consortium.data("member-0")
-    own, held_out = (
-        Records(features[:12], labels[:12]),
-        Records(features[12:], [CLASSES[each] for each in labels[12:]]),
-    )
-    found = result.personalise(own, held_out)
-    assert found.weights.shape == (3, 2)
     assert set(result.read_arrays("pooled")) == {"V", "U", "counts"}
     assert result.read_notes("pooled") == {"constant": False}
     with pytest.raises(Misuse, match=r"publishes no lda: .*pooled, posterior"):
@@ -378,18 +371,9 @@ def test_a_member_makes_its_own_head_of_pooled_sums(stage: Stage, tmp_path: Path
     refused = document_file(refusal_document(CalibrationError("too few rows")))
     with pytest.raises(Misuse, match="give no lda: CalibrationError: too few rows"):
         replace(result, document_files={"lda": refused}).read_arrays("lda")
-    solution = result.record.solution.model_copy(update={"ridge": None})
-    with pytest.raises(Misuse, match="needs a ridge head"):
-        replace(result, record=result.record.model_copy(update={"solution": solution})).personalise(
-            own, held_out
-        )
     with pytest.raises(Misuse, match="no head"):
         _ = replace(result, head_file=None).calibrated
     with pytest.raises(CalibrationError, match="features have 4 columns; the study's extractor gives 3"):
         result.evaluate(np.ones((2, 4)), [0, 1])
     with pytest.raises(Misuse, match="no row has usable features"):
         result.evaluate(np.zeros((2, 3)), [0, 1])
-    plain = Consortium(stage, tmp_path / "plain")
-    other = plain.run(plain.enrol())["member-0"]
-    with pytest.raises(Misuse, match=r"after\.publish = pooled"):
-        other.personalise(own, held_out)

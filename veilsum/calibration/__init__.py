@@ -13,7 +13,7 @@ from veilsum.calibration.head import Head
 from veilsum.calibration.lda import nearest_class_mean, solve_lda
 from veilsum.calibration.random_features import RandomFeatures, solve_random_features
 from veilsum.calibration.reliability import Reliability
-from veilsum.calibration.ridge import Solution, personalise, ridge_posterior, solve_ffc
+from veilsum.calibration.ridge import Solution, ridge_posterior, solve_ffc
 
 __all__ = [
     "CCVRStatistics",
@@ -24,7 +24,6 @@ __all__ = [
     "Reliability",
     "Solution",
     "nearest_class_mean",
-    "personalise",
     "ridge_posterior",
     "solve_ccvr",
     "solve_ffc",

@@ -1,4 +1,4 @@
-"""Ridge heads from sums: the pooled one, with λ by generalised cross-validation, its posterior, its rounding error, and a member's personal one.
+"""Ridge heads from sums: the pooled one, with λ by generalised cross-validation, its posterior, and its rounding error.
 
 (V + λI)W = U (SphereFed, eq. 10, with a ridge: V of ReLU features is often singular). One eigendecomposition V = QDQᵀ gives W, degrees of
 freedom and residuals for every λ at once: with P = QᵀU and p_i = Σ_c P_ic², W = Q(D + λ)⁻¹P, dof = Σ d/(d + λ),
@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from veilsum.calibration.errors import CalibrationError, ConfigMismatch, NoRecords, SingularSystem
 from veilsum.calibration.ffc import FFCStatistics
 from veilsum.calibration.head import Head
-from veilsum.calibration.rows import CONSTANT_ENTRY, Array, Floats, as_labels, split_constant, with_constant
+from veilsum.calibration.rows import CONSTANT_ENTRY, Array, Floats, split_constant, with_constant
 from veilsum.calibration.spectrum import Spectrum
 
-OWN_WEIGHTS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
-"""β that `personalise` tries."""
 # GCV errors within this of the smallest count as equal, and the largest λ of them is taken. On the flat part of a curve
 # rounding would decide the plain minimum, and masked sums would choose another λ.
 _GCV_TIE = 1e-4
@@ -107,11 +105,11 @@ def solve_ffc(
     W += Q @ (np.where(d[:, None] > 0, Q.T @ (U - V @ W - chosen * W), 0) / shrunk)
     left = np.linalg.norm(V @ W + chosen * W - U)
 
-    weights, bias = _export_weights(W, statistics)
+    weights, bias = split_constant(W) if statistics.constant else (W, None)
     return Solution(
         weights,
         bias,
-        _empty_classes(statistics),
+        tuple(np.flatnonzero(statistics.counts == 0).tolist()),
         raw_weights=W,
         ridge=chosen,
         grid=grid,
@@ -149,15 +147,6 @@ def _gcv_curves(spectrum: Spectrum, p: Floats, grid: Floats, records: int) -> tu
     felt = np.maximum(rss, _RESIDUAL_NEGLIGIBLE * records)
     np.divide(records * felt, freedom**2, out=gcv, where=freedom > _FREEDOM_NEGLIGIBLE * records)
     return dofs, gcv
-
-
-def _export_weights(W: Floats, statistics: FFCStatistics) -> tuple[Floats, Floats | None]:
-    """Weights and bias for features of length 1, from W in the space that was solved."""
-    return split_constant(W) if statistics.constant else (W, None)
-
-
-def _empty_classes(*statistics: FFCStatistics) -> tuple[int, ...]:
-    return tuple(np.flatnonzero(sum(each.counts for each in statistics) == 0).tolist())
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,74 +212,6 @@ def ridge_posterior(statistics: FFCStatistics, solution: Solution) -> RidgePoste
         ) from error
     constant = CONSTANT_ENTRY if statistics.constant else None
     return RidgePosterior(solution, whitening, np.maximum(rss, 0) / freedom, constant)
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Personal(Head):
-    """The head of (V + βV_own + λI)W = U + βU_own.
-
-    Attributes:
-        weight: β, how much more the member's own records count.
-        errors: (B,) mean squared error on the held-out records, for each β tried, ascending.
-    """
-
-    weight: float
-    errors: Floats
-
-
-def personalise(
-    pooled: FFCStatistics,
-    own: FFCStatistics,
-    features: Array,
-    labels: Array,
-    *,
-    ridge: float,
-    weights: Sequence[float] = OWN_WEIGHTS,
-    normalise: bool = False,
-) -> Personal:
-    """Let a member's own records count (1 + β) times, with β chosen on records that it held out.
-
-    SphereFed (Dong et al. 2022, appendix B) personalises by FFC on own records alone; β → ∞ is that head, β = 0 the pooled one. All of it
-    happens at the member, which needs the pooled V and U, not only the weights.
-
-    Args:
-        pooled: sums of all members, these own ones included.
-        own: the member's sums.
-        features: (n, dim) of records in neither, n ≥ 1.
-        labels: (n,) integers.
-        ridge: λ above 0, as the pooled head's.
-        weights: β to choose from, each from 0.
-        normalise: accept rows of any length.
-
-    Raises:
-        NoRecords: nothing pooled, or nothing held out.
-        CalibrationError: other settings; an invalid ridge or weight; as `FFCStatistics.update` for the records.
-    """
-    pooled.check_settings(own)
-    betas = np.unique(np.asarray(weights, np.float64))
-    if not 0 < ridge < np.inf or not betas.size or not np.isfinite(betas).all() or betas[0] < 0:
-        raise CalibrationError(
-            f"λ is above 0 and weights are not negative; got {ridge!r} and {list(weights)}"
-        )
-    empty = _empty_classes(pooled, own)
-    rows = Head(np.zeros((pooled.dim, pooled.classes)), None, empty).rows(features, normalise=normalise)
-    held_out = as_labels(labels, len(rows), pooled.classes)
-    if not pooled.records or not len(rows):
-        raise NoRecords("a personal head needs pooled sums, and a held-out record to choose its weight")
-    solved = with_constant(rows) if pooled.constant else rows
-    wanted = np.eye(pooled.classes)[held_out]
-    solutions = [_solve_ridge(pooled.V + beta * own.V, pooled.U + beta * own.U, ridge) for beta in betas]
-    errors = np.array([((wanted - solved @ W) ** 2).sum(axis=1).mean() for W in solutions])
-    best = int(errors.argmin())  # the smallest β among equals: nearest to the pooled head
-    head, bias = _export_weights(solutions[best], pooled)
-    return Personal(head, bias, empty, weight=float(betas[best]), errors=errors)
-
-
-def _solve_ridge(V: Floats, U: Floats, ridge: float) -> Floats:
-    spectrum = Spectrum.decompose(V)
-    spectrum.check_invertible(ridge)
-    solution: Floats = spectrum.vectors @ ((spectrum.vectors.T @ U) / (spectrum.values + ridge)[:, None])
-    return solution
 
 
 _PROMISED_ERROR = 1e-6
