@@ -15,6 +15,7 @@ from client_sdk.operator import Operator
 from client_sdk.progress import Reporter
 from client_sdk.retry import RetryingClient
 from client_sdk.transport import BlockingDriver
+from tests.support.refusals import refused
 from tests.support.stage import Still
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.rest import (
@@ -49,9 +50,8 @@ def test_nothing_to_answer() -> None:
 @pytest.mark.parametrize("version", [None, "", "-1", "x", "²"])
 def test_a_request_without_a_version(version: str | None) -> None:
     headers = {} if version is None else {VERSION_HEADER: version}
-    with pytest.raises(PeerFault, match="veilsum-version") as caught:
+    with refused(Cause.MALFORMED, "coordinator"):
         answered(API.fetch_request("r", "m"), Response(204, headers))
-    assert caught.value.cause is Cause.MALFORMED
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,8 @@ def test_a_request_without_a_version(version: str | None) -> None:
     [(b"", "the body"), (b"{", "the body"), (b"[]", "the body"), (b'{"round": 1}', "round")],
 )
 def test_a_body_that_is_no_model_names_the_field(body: bytes, where: str) -> None:
-    with pytest.raises(PeerFault, match=f"RoundView: {where}: ") as caught:
+    with refused(Cause.MALFORMED, "coordinator"):
         answered(API.fetch_round("r"), Response(200, {}, body))
-    assert (caught.value.cause, caught.value.parties) == (Cause.MALFORMED, ("coordinator",))
 
 
 @pytest.mark.parametrize(
@@ -80,9 +79,8 @@ def test_json_beyond_its_limits_is_not_parsed(
     request = next(flow)
     assert isinstance(request, Request)
     assert request.limit_bytes == most
-    with pytest.raises(PeerFault) as caught:
+    with refused(Cause.OVERSIZED, "coordinator"):
         flow.send(Response(200, {}, body))
-    assert (caught.value.cause, caught.value.parties) == (Cause.OVERSIZED, ("coordinator",))
 
 
 @pytest.mark.parametrize("body", [b"", b"\x01", b"\x01\x04", b"\x02\x04", b"\x01\xff"])
@@ -129,5 +127,4 @@ def asked(ask: Callable[[Operator], object]) -> tuple[int, str]:
 def test_what_creates_something_is_sent_once(ask: Callable[[Operator], object], where: str) -> None:
     times, said = asked(ask)
     assert times == 1
-    assert "may have been carried out" in said
     assert where in said

@@ -8,10 +8,11 @@ import httpx
 import pytest
 
 from client_sdk import upload
-from client_sdk.errors import Declined, NoResult, PeerFault
+from client_sdk.errors import Declined, NoResult
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from client_sdk.session import Session, ready_of
+from tests.support import refusals
 from tests.support.consortium import NOISY, Consortium, hostile, nothing
 from tests.support.stage import Stage
 from veilsum.protocol.causes import Cause
@@ -29,7 +30,7 @@ def test_an_earlier_round_must_end_before_the_next(consortium: Consortium) -> No
     consortium.shows(
         f"GET /v1/rounds/{first}", lambda _: httpx.Response(200, content=collecting.model_dump_json())
     )
-    with pytest.raises(PeerFault, match=f"finish it by contribute.'{first}'"):
+    with refusals.refused("wrong-sequence"):
         consortium.alone(consortium.contributions(second, ["member-0"])["member-0"])
 
 
@@ -59,8 +60,7 @@ def test_a_voided_attempt_can_be_tried_again(
     for result in results.values():
         assert isinstance(result, NoResult)
         assert (result.state, result.cause) == ("voided", Cause.CANCELLED)
-        assert "join the next attempt" in str(result)
-    with pytest.raises(NoResult, match="without a sum"):
+    with pytest.raises(NoResult):
         consortium.alone(consortium.contributions(first, ["member-1"])["member-1"])
     second = consortium.open_round(cohort)
     results = consortium.together(consortium.contributions(second))
@@ -94,7 +94,7 @@ def test_a_run_is_given_up_without_the_coordinator_too(consortium: Consortium) -
     assert (run.given_up, run.records) == (True, 20)  # held until it is known how the attempt ended
     consortium.on_request = nothing
     again = consortium.open_cohort()
-    with pytest.raises(Declined, match="this member gave the run up"):
+    with pytest.raises(Declined):
         consortium.alone(consortium.member("member-0").enrol(again))
 
 

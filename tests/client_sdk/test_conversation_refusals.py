@@ -14,6 +14,7 @@ from client_sdk.errors import NoResult, NotEnrolled, PeerFault, StateError
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from client_sdk.session import ready_of
+from tests.support import refusals
 from tests.support.answers import changed, refused
 from tests.support.consortium import DIM, NOISY, RECORDS, Consortium, hostile, unchanged
 from tests.support.stage import Sent, Stage
@@ -47,34 +48,34 @@ def test_what_was_opened_is_refused_where_policy_or_roster_are_stricter_by_now(
     steps.close()
     consortium.policy = replace(consortium.policy, **policy)
     consortium.operator.publish_roster(consortium.make_roster(number))
-    with pytest.raises(PeerFault, match=f"^{cause.value}:"):
+    with refusals.refused(cause, ...):
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
     assert not consortium.requests("uploads")
 
 
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("changes", "cause"),
     [
-        ({"federation": "ab" * 32}, "^wrong-federation:"),
-        ({"round": "0123456789abcdef"}, "^malformed:"),
-        ({"state": "collecting", "ended": True}, "^malformed: .* is collecting, and ended: True"),
-        ({"state": "done", "ended": False}, "^malformed: .* is done, and ended: False"),
+        ({"federation": "ab" * 32}, "wrong-federation"),
+        ({"round": "0123456789abcdef"}, "malformed"),
+        ({"state": "collecting", "ended": True}, "malformed"),
+        ({"state": "done", "ended": False}, "malformed"),
     ],
     ids=["of another federation", "of another round", "ended before its end", "not ended at its end"],
 )
 def test_a_view_that_is_not_of_this_round_or_of_no_end_is_refused(
-    consortium: Consortium, changes: dict[str, Any], why: str
+    consortium: Consortium, changes: dict[str, Any], cause: str
 ) -> None:
     round_id = consortium.open_round(consortium.enrol())
     consortium.shows(f"GET /v1/rounds/{round_id}", changed(**changes))
-    with pytest.raises(PeerFault, match=why):
+    with refusals.refused(cause, ...):
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
 
 
 def test_an_opening_of_another_round_is_refused(consortium: Consortium) -> None:
     round_id = consortium.open_round(consortium.enrol())
     consortium.on_answer = lambda member, sent, _: consortium.instead(member, sent, "ab" * 8, round_id)
-    with pytest.raises(PeerFault, match=r"^wrong-context:"):
+    with refusals.refused("wrong-context", "coordinator"):
         consortium.alone(consortium.contributions("ab" * 8, ["member-0"])["member-0"])
     assert not consortium.requests("uploads")
 
@@ -169,7 +170,7 @@ def test_a_round_that_lapsed_is_not_opened_again(consortium: Consortium) -> None
     consortium.together(consortium.contributions(first, consortium.ids[1:]))
     other = consortium.open_round(cohort)
     consortium.on_answer = lambda member, sent, _: consortium.instead(member, sent, first, other)
-    with pytest.raises(PeerFault, match="this member has closed this round"):
+    with refusals.refused("wrong-context", "coordinator"):
         consortium.alone(consortium.contributions(first, ["member-0"])["member-0"])
 
 
@@ -200,7 +201,7 @@ def test_an_end_that_is_not_shown_is_none(consortium: Consortium) -> None:
     consortium.operator.cancel(round_id, "a test")
     consortium.together(consortium.contributions(round_id, consortium.ids[1:]))
     ask(consortium, VoidRequest(consortium.round(round_id).attempt.context, "cancelled"))
-    with pytest.raises(PeerFault) as caught:
+    with refusals.refused("wrong-phase", "coordinator") as caught:
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
     assert type(caught.value) is PeerFault  # it may continue elsewhere, so its shares are not erased
 
@@ -219,7 +220,7 @@ def test_a_closed_round_opens_no_other_attempt_of_the_same_name(
     consortium.on_answer = lambda member, sent, _: consortium.instead(member, sent, closed[0], other)
     monkeypatch.setattr(conversation, "round_name", lambda _context: closed[0])
     before = len(consortium.requests("uploads"))
-    with pytest.raises(PeerFault, match=r"^wrong-context:"):
+    with refusals.refused("wrong-context", "coordinator"):
         consortium.alone(consortium.contributions(closed[0], ["member-0"])["member-0"])
     assert len(consortium.requests("uploads")) == before
 
@@ -227,7 +228,7 @@ def test_a_closed_round_opens_no_other_attempt_of_the_same_name(
 def test_nothing_is_sent_in_a_cohort_of_another_admin_than_the_one_pinned(consortium: Consortium) -> None:
     round_id = consortium.open_round(consortium.enrol())
     consortium.policy = replace(consortium.policy, admin_key=consortium.coordinator_key.public)
-    with pytest.raises(PeerFault, match=r"^wrong-federation:"):
+    with refusals.refused("wrong-federation"):
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
     assert not consortium.requests("uploads")
 
@@ -237,7 +238,7 @@ def test_a_request_to_erase_before_the_latest_end_opens_nothing(consortium: Cons
     round_id = consortium.open_round(cohort)
     ask(consortium, ErasureRequest(consortium.round(round_id).attempt.context))
     consortium.policy = replace(consortium.policy, lifetime_max_s=60.0)  # what it would have refused
-    with pytest.raises(PeerFault, match=r"^wrong-phase: nothing is erased"):
+    with refusals.refused("wrong-phase", "coordinator"):
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
     held = consortium.open["member-0"].session.store.load_phase(bytes.fromhex(cohort))
     assert held is not None
@@ -263,7 +264,7 @@ def test_keys_of_an_abandoned_cohort_are_erased_from_another(consortium: Consort
     consortium.lose(abandoned)
     round_id = consortium.open_round(other)
     consortium.shows("GET .*/closing", refused(Cause.NOT_FOUND))
-    with pytest.raises(PeerFault, match=f"round {abandoned} ended"):
+    with refusals.refused("outcome-missing", "coordinator"):
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
     stored = b"".join(path.read_bytes() for path in state.rglob("*") if path.is_file())
     assert not any(key in stored for key in keys)
@@ -287,9 +288,6 @@ def test_material_that_the_terms_do_not_name_or_the_step_does_not_take_is_refuse
     with hostile(consortium, over=(), **changes):
         results = consortium.run(cohort)
     assert {fault.cause for fault in results.values()} == {Cause.TERMS_REFUSED}
-    said = {fault.detail for fault in results.values()}
-    expected = "float64 arrays" if how == "other arrays" else "does not match the SHA-256 in the signed terms"
-    assert all(expected in each for each in said), said
     assert not consortium.requests(f"{consortium.rounds[-1]}/uploads")
 
 
@@ -342,7 +340,7 @@ def test_a_round_of_a_cohort_that_was_not_joined_is_no_business_of_a_member(
 
     consortium.together(flows, stuck=stuck)
     round_id = consortium.open_round(cohort)
-    with pytest.raises(NotEnrolled, match="holds no keys for"):
+    with pytest.raises(NotEnrolled):
         consortium.alone(consortium.contributions(round_id, ["member-4"])["member-4"])
 
 
@@ -355,7 +353,7 @@ def test_what_is_not_allowed_is_not_opened(consortium: Consortium, policy: dict[
         consortium.alone(consortium.member("member-0").give_up("study", "p1"))
     else:
         consortium.policy = replace(consortium.policy, **policy)
-    with pytest.raises(PeerFault, match=r"^policy-refused:"):
+    with refusals.refused("policy-refused"):
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
     held = consortium.open["member-0"].session.store.load_phase(bytes.fromhex(cohort))
     assert held is not None
@@ -379,5 +377,5 @@ def test_another_opening_of_a_round_that_is_open_is_refused(consortium: Consorti
     consortium.together(consortium.contributions(first, consortium.ids[1:]))
     other = consortium.open_round(cohort)
     consortium.on_answer = lambda member, sent, _: consortium.instead(member, sent, first, other)
-    with pytest.raises(PeerFault, match=r"^wrong-context: another opening is shown"):
+    with refusals.refused("wrong-context", "coordinator"):
         consortium.alone(consortium.contributions(first, ["member-0"])["member-0"])

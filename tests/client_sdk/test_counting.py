@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save
 
 from client_sdk import Result
-from client_sdk.errors import Misuse, NoResult, PeerFault
+from client_sdk.errors import Misuse, NoResult
 from client_sdk.evidence import Evidence
 from client_sdk.member import judge_result
 from client_sdk.progress import Step
@@ -20,6 +20,7 @@ from client_sdk.records import Records
 from client_sdk.store import Store
 from tests.support.answers import changed
 from tests.support.consortium import DIM, LEAST, WITHHOLDING, Consortium
+from tests.support.refusals import refused
 from tests.support.stage import Stage
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.calibration.errors import ShapeMismatch
@@ -158,7 +159,7 @@ def test_a_head_is_not_judged_by_the_classes_that_it_never_answers(counting: Cou
     assert alike.own_accuracy == (labels[40:] == 0).mean()  # where it would answer the class that nobody can
     rare = Records(features[:40], labels[:40])
     assert judge_result(session, result, records, rare).judged is None
-    with pytest.raises(Misuse, match="that the head predicts"):
+    with pytest.raises(Misuse):
         result.judge(rare)
 
 
@@ -195,9 +196,8 @@ def test_who_went_on_without_counting_takes_no_part_in_the_sum(counting: Countin
     counting.clock.ahead_s += 2 * 86_400
     counting.expire(main)
     for round_id, cause in ((main, Cause.TERMS_EXPIRED), (count, Cause.COUNT_MISMATCH)):
-        with pytest.raises(PeerFault) as caught:
+        with refused(cause, ...):
             counting.alone(counting.contributions(round_id, ["member-2"])["member-2"])
-        assert caught.value.cause is cause
 
 
 @pytest.mark.parametrize("times", [0, 2])
@@ -209,24 +209,22 @@ def test_a_cohort_that_does_not_show_its_round_once_is_refused(counting: Countin
     assert {fault.cause for fault in results.values()} == {Cause.MALFORMED}
 
 
-LIES: dict[str, tuple[dict[str, Any], str]] = {
-    "none": ({"holders": ()}, "the sums of each count"),
-    "too many": ({"holders": (3, 2, 3, 1)}, "the sums of each count"),
-    "counts that withhold nothing": ({"holders": (3, 3, 3)}, "do not follow from the counts"),
-    "rows of others": ({"reached": (3,) * 8}, "differ from this member"),
-    "too few rows": ({"reached": (0,) * 8}, "the counts allow no sum"),
-    "fewer counts": ({"counts": ()}, "counts of this question"),
-    "counts of others": ({"holders": (3, 1, 3)}, "differ from this member"),
-}
-
-
-@pytest.mark.parametrize("how", LIES)
-def test_counts_that_a_record_misstates_are_refused(counting: Counting, how: str) -> None:
-    changes, words = LIES[how]
-    counting.misstate(**changes)
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"holders": ()},
+        {"holders": (3, 2, 3, 1)},
+        {"holders": (3, 3, 3)},  # counts that withhold nothing
+        {"reached": (3,) * 8},
+        {"reached": (0,) * 8},  # too few rows
+        {"counts": ()},
+        {"holders": (3, 1, 3)},
+    ],
+)
+def test_counts_that_a_record_misstates_are_refused(counting: Counting, lie: dict[str, Any]) -> None:
+    counting.misstate(**lie)
     _, results = counting.both()
     assert {fault.cause for fault in results.values()} == {Cause.RESULT_MISMATCH}
-    assert all(words in fault.detail for fault in results.values()), results
 
 
 def test_a_record_leaves_out_classes_that_there_are(counting: Counting) -> None:
@@ -241,16 +239,16 @@ def test_a_record_leaves_out_classes_that_there_are(counting: Counting) -> None:
 
     verified()
     evidence = Evidence.load(Store(counting.folder / "member-0").result_folder(count))
-    with pytest.raises(PeerFault, match="a count has no result"):
+    with refused("result-mismatch", "coordinator"):
         replace(result, evidence=evidence).verify(counting.admin.public)
     for empty in (3, -1):
         solution = result.record.solution.model_copy(update={"empty_classes": (empty,)})
-        with pytest.raises(PeerFault, match=r"names classes .*, of 3"):
+        with refused("result-mismatch", "coordinator"):
             verified(solution=solution)
     scored = Calibrated(replace(result.calibrated.head, weights=np.ones((DIM, 3))), (1,))
     file = save(scored.arrays, {HEAD_METADATA: json.dumps(scored.notes)})
-    with pytest.raises(PeerFault, match=r"the head scores classes \[1\], but the sum holds no rows"):
+    with refused("result-mismatch", "coordinator"):
         verified(file)
     plain = save({"weights": result.weights})
-    with pytest.raises(PeerFault, match="names other classes withheld"):
+    with refused("result-mismatch", "coordinator"):
         verified(plain)

@@ -10,6 +10,7 @@ from client_sdk.errors import Misuse, NotEnrolled, PeerFault
 from client_sdk.session import ready_of
 from tests.support.answers import invited
 from tests.support.consortium import NOISY, Consortium
+from tests.support.refusals import refused
 from tests.support.stage import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
@@ -47,7 +48,7 @@ def test_other_data_for_an_answered_run_are_refused(consortium: Consortium, *, o
     consortium.alone(consortium.member("member-0").enrol(cohort, own))
     changed = replace(own, features=own.features[::-1].copy())
     for other in (changed, consortium.records("member-0", "p2")):
-        with pytest.raises(Misuse, match=r"period p1 was joined with other data: \d+ of its \d+ rows"):
+        with pytest.raises(Misuse, match=r"p1 .*\d+ .*\d+ rows"):
             consortium.alone(consortium.member("member-0").enrol(cohort, other))
 
 
@@ -76,18 +77,17 @@ def test_a_cohort_that_formed_without_this_member_is_refused(stage: Stage, tmp_p
     flow = consortium.member("member-4").enrol(cohort, consortium.records("member-4"))
     late = consortium.until(flow, cohort)
     consortium.together(flows, stuck=stuck)
-    with pytest.raises(PeerFault, match=r"^wrong-phase:"):
+    with refused("wrong-phase"):
         for _ in late:
             pass
-    with pytest.raises(PeerFault, match="goes on without member-4") as caught:
+    with refused(Cause.UNKNOWN_MEMBER, "member-4"):
         consortium.alone(consortium.member("member-4").enrol(cohort))
-    assert caught.value.cause is Cause.UNKNOWN_MEMBER
 
 
 def test_a_cohort_that_takes_no_cards_is_not_answered(consortium: Consortium) -> None:
     cohort = consortium.open_cohort()
     consortium.operator.close_cohort(cohort)
-    with pytest.raises(NotEnrolled, match=r"is no longer enrolling \(failed\)"):
+    with pytest.raises(NotEnrolled):
         consortium.alone(consortium.member("member-0").enrol(cohort, consortium.records("member-0")))
     assert consortium.open["member-0"].ledger() == ()
 
@@ -100,12 +100,12 @@ def test_a_lower_roster_is_refused_and_a_higher_one_ends_old_cohorts(consortium:
     for fault in results.values():
         assert isinstance(fault, PeerFault)
         assert fault.cause is Cause.ROSTER_ROLLBACK
-        assert "enrol in a new cohort" in fault.detail
+
     consortium.shows("GET .*/invitation", invited(consortium.roster))
-    with pytest.raises(PeerFault, match="roster 1 is shown, and roster 2 was seen"):
+    with refused("roster-rollback", "coordinator"):
         consortium.alone(consortium.member("member-0").enrol(cohort))
     consortium.shows("GET .*/invitation", invited(consortium.make_roster(2, readers=("member-0",))))
-    with pytest.raises(PeerFault, match="two rosters of number 2"):
+    with refused("roster-rollback", "admin"):
         consortium.alone(consortium.member("member-0").enrol(cohort))
 
 
@@ -116,7 +116,7 @@ def test_a_roster_with_another_key_of_this_member_is_refused(consortium: Consort
     )
     consortium.operator.publish_roster(consortium.make_roster(2, members=members))
     cohort = consortium.open_cohort()
-    with pytest.raises(PeerFault, match=r"^unknown-member: the roster lists another key for member-0"):
+    with refused("unknown-member", "member-0"):
         consortium.alone(consortium.member("member-0").enrol(cohort, consortium.records("member-0")))
     assert consortium.open["member-0"].ledger() == ()
 
@@ -125,7 +125,7 @@ def test_a_roster_with_another_key_of_this_member_is_refused(consortium: Consort
 def test_a_cohort_of_another_name_is_not_answered(consortium: Consortium, changes: dict[str, Any]) -> None:
     cohort = consortium.open_cohort()
     consortium.shows("GET .*/invitation", invited(**changes))
-    with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
+    with refused("wrong-cohort", "coordinator"):
         consortium.alone(consortium.member("member-0").enrol(cohort, consortium.records("member-0")))
     assert consortium.open["member-0"].ledger() == ()
 
@@ -157,7 +157,7 @@ def test_a_cohort_is_not_entered_under_an_older_roster(consortium: Consortium) -
     for flow in flows.values():
         consortium.run_until(flow, "PUT")
     consortium.operator.publish_roster(consortium.make_roster(2))
-    with pytest.raises(PeerFault, match=r"^roster-rollback:"):
+    with refused("roster-rollback"):
         consortium.alone(consortium.member("member-0").enrol(cohort))
 
 
@@ -165,7 +165,7 @@ def test_a_cohort_is_not_entered_under_an_older_roster(consortium: Consortium) -
 def test_a_counter_that_no_cohort_has_is_malformed(consortium: Consortium, counter: int) -> None:
     cohort = consortium.open_cohort()
     consortium.shows("GET .*/invitation", invited(counter=counter))
-    with pytest.raises(PeerFault, match=r"^malformed:.*counter"):
+    with refused("malformed", "coordinator"):
         consortium.alone(consortium.member("member-0").enrol(cohort, consortium.records("member-0")))
 
 
@@ -176,9 +176,9 @@ def test_another_admin_and_a_tampered_roster_are_refused(consortium: Consortium)
     foreign = consortium.make_roster(1, admin=other, federation=other.public)
     for roster, cause in ((forged, Cause.BAD_SIGNATURE), (foreign, Cause.WRONG_FEDERATION)):
         consortium.shows("GET .*/invitation", invited(roster))
-        with pytest.raises(PeerFault, match=f"^{cause.value}:"):
+        with refused(cause, ...):
             consortium.alone(consortium.member("member-0").enrol(cohort))
-        with pytest.raises(PeerFault, match=f"^{cause.value}:"):
+        with refused(cause, ...):
             consortium.member("member-0", roster=roster.to_bytes())
         consortium.open.clear()
 
@@ -187,13 +187,11 @@ def test_another_admin_and_a_tampered_roster_are_refused(consortium: Consortium)
 def test_a_period_of_a_kind_that_the_study_lacks_is_refused_by_everybody(
     consortium: Consortium, period: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(PeerFault) as by_service:
+    with refused(Cause.TERMS_REFUSED, "coordinator"):
         consortium.open_cohort(period)
-    assert by_service.value.cause is Cause.TERMS_REFUSED
     with monkeypatch.context() as patched:
         patched.setattr(Content, "check_period", lambda *_, **_repeats: PeriodKind.DATA)
         cohort = consortium.open_cohort(period)
-    with pytest.raises(PeerFault) as by_member:
+    with refused(Cause.TERMS_REFUSED, "coordinator"):
         consortium.alone(consortium.member("member-0").enrol(cohort, consortium.records("member-0")))
-    assert by_member.value.cause is Cause.TERMS_REFUSED
     assert consortium.open["member-0"].ledger() == ()

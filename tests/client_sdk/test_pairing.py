@@ -8,9 +8,10 @@ import httpx
 import pytest
 
 from client_sdk.effects import Effect, Flow, Request
-from client_sdk.errors import NotEnrolled, PeerFault
+from client_sdk.errors import NotEnrolled
 from client_sdk.reservations import State
 from tests.support.consortium import Consortium
+from tests.support.refusals import refused
 from tests.support.stage import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Enrolled, Lapsed, MemberPhase, Paired, Ready
@@ -75,7 +76,7 @@ def test_who_never_pairs_costs_a_window_and_nobodys_records(five: Consortium) ->
     view = five.operator.cohort(cohort)
     assert (view.state, view.left_out, view.paired) == ("formed", (FIRST,), five.ids[1:])
     assert five.clock() - begun_s < 2 * windows_of(five).answer
-    with pytest.raises(PeerFault, match=r"^unknown-member:"):
+    with refused("unknown-member", "member-0"):
         five.alone(five.member(FIRST).enrol(bytes.fromhex(cohort)))
     [run] = five.open[FIRST].ledger()
     assert run.state is State.RESERVED
@@ -153,7 +154,7 @@ def test_keys_lapse_by_the_members_own_clock(five: Consortium, form: type[Member
     stored = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     assert all(secret in stored for secret in secrets)
     five.stage.pass_time(five.clock() + lapse_s(windows_of(five)) + 1)
-    with pytest.raises(NotEnrolled, match="has erased its keys: join the next one"):
+    with pytest.raises(NotEnrolled):
         five.alone(five.member(FIRST).enrol(bytes.fromhex(cohort)))
     assert isinstance(phase_of(five, cohort), Lapsed)
     stored = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
@@ -185,4 +186,3 @@ def test_a_cohort_that_lost_too_many_in_pairing_says_so(five: Consortium) -> Non
         started.pop(member).close()
     results = five.together({}, stuck=window_ends(five, cohort), started=started)
     assert {fault.cause for fault in results.values()} == {Cause.COHORT_TOO_SMALL}
-    assert "3 members enrolled and did not pair in time" in str(results["member-4"])

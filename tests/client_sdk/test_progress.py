@@ -13,11 +13,11 @@ def test_a_member_that_nobody_watches_logs_what_it_waits_for(caplog: pytest.LogC
     for event in (
         Progress(Step.UPLOADING, done=1, total=2),
         Progress(Step.ENROLLING, detail="40 rows are summed"),
-        Progress(Step.WAITING, detail="a study is not approved"),
-        Progress(Step.WAITING, detail="a study is not approved"),
+        Progress(Step.WAITING, detail="not approved"),
+        Progress(Step.WAITING, detail="not approved"),
     ):
         report(event)
     assert [(each.levelname, each.message) for each in caplog.records] == [
         ("INFO", "40 rows are summed"),
-        ("WARNING", "a study is not approved"),
+        ("WARNING", "not approved"),
     ]

@@ -12,9 +12,10 @@ import pytest
 
 from client_sdk import database
 from client_sdk.database import STATE_FILE, StateDatabase
-from client_sdk.errors import Misuse, PeerFault, StateError
+from client_sdk.errors import Misuse, StateError
 from client_sdk.records import NO_IDS_MARK, Selection
 from client_sdk.reservations import Reservations, Run, State
+from tests.support.refusals import refused
 from tests.support.simulator import Federation, simulated_content, simulated_question
 from veilsum.calibration.privacy.accountant import gdp_epsilon
 from veilsum.protocol.attempt import Attempt
@@ -203,7 +204,7 @@ def test_marked_records_are_spent_for_life(ledger: Reservations, tmp_path: Path)
     noisy = study(mu=0.1).question
     for question in (study().question, noisy):
         assert again.free_records([one, two, b"z" * 32], question) == {b"z" * 32}
-    with pytest.raises(Misuse, match="held by other runs"):
+    with pytest.raises(Misuse):
         reserve(ledger)
     assert ledger.mark_summed({NO_IDS_MARK}) == 1
     assert again.free_records([b"z" * 32], study().question) == set()
@@ -264,9 +265,8 @@ def test_a_freed_record_that_turns_up_in_a_sum_is_spent_and_takes_part_in_no_oth
     chain.enter(D)
     chain.end(D, "none")
     assert [run.state for run in ledger.list_runs()] == [State.SPENT, State.RESERVED]
-    with pytest.raises(PeerFault) as caught:
+    with refused(Cause.ALREADY_SUMMED):
         ledger.check_attempt(attempt(new))
-    assert caught.value.cause is Cause.ALREADY_SUMMED
     ledger.give_up(new)
     assert ledger.free_records([A, B, C], EXACT) == {C}
 
@@ -278,9 +278,8 @@ def test_what_was_given_up_is_free_once_every_attempt_has_ended(ledger: Reservat
     chain.enter(C)
     ledger.give_up(run)
     assert ledger.free_records([A], EXACT) == set()
-    with pytest.raises(PeerFault, match="gave up") as caught:
+    with refused(Cause.POLICY_REFUSED):
         ledger.check_attempt(attempt(run))
-    assert caught.value.cause is Cause.POLICY_REFUSED
     chain.end(C, "survivors-too-few")
     assert ledger.free_records([A], EXACT) == {A}
     assert list((tmp_path / "ledger/arrays").iterdir()) == []
@@ -289,9 +288,7 @@ def test_what_was_given_up_is_free_once_every_attempt_has_ended(ledger: Reservat
     reserve(ledger, period="p2")
 
 
-def test_rows_and_vectors_that_a_crash_left_are_removed(
-    ledger: Reservations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_and_vectors_that_a_crash_left_are_removed(ledger: Reservations, tmp_path: Path) -> None:
     """Removes those of abandoned runs and of runs never stored, and half-written ones; nothing else."""
     arrays = tmp_path / "ledger/arrays"
     other = reserve(ledger, C, period="p2", rows=2)
@@ -303,9 +300,10 @@ def test_rows_and_vectors_that_a_crash_left_are_removed(
     (arrays / "notes~").write_text("the owner's")
     for left in ("ab" * 32, f".{'cd' * 32}.0f0f"):
         (arrays / left).write_bytes(b"left")
-    with monkeypatch.context() as patched:
-        patched.setattr(StateDatabase, "_remove_unnamed_arrays", lambda *_: None)
-        ledger.give_up(run)
+    left_by_a_crash = {path: path.read_bytes() for path in arrays.iterdir()}
+    ledger.give_up(run)
+    for path, content in left_by_a_crash.items():
+        path.write_bytes(content)
     again = StateDatabase(tmp_path / "ledger")
     again.open()
     again.close()
@@ -332,21 +330,20 @@ def test_each_step_is_opened_once_and_a_sum_is_repeated_as_it_was(ledger: Reserv
     run = reserve(ledger)
     chain = Chain(ledger, run.question)
     assert ledger.check_attempt(attempt(run)) == run
-    with pytest.raises(PeerFault, match="another attempt"):
+    with refused("repeat-mismatch", "coordinator"):
         ledger.check_attempt(attempt(run, repeats=C))
     for context, reason in ((A, "void"), (B, "none")):
         chain.enter(context)
         chain.end(context, reason)
-    with pytest.raises(PeerFault, match="step sum of study, period p1 was certified before") as caught:
+    with refused(Cause.REPEAT_MISMATCH, "coordinator"):
         ledger.check_attempt(attempt(run))
-    assert caught.value.cause is Cause.REPEAT_MISMATCH
     assert ledger.check_attempt(attempt(run, repeats=B)).state is State.SPENT
     chain.enter(C)
     chain.end(C, "none")
     for other in (A, C):
-        with pytest.raises(PeerFault, match=r"^repeat-mismatch:"):
+        with refused("repeat-mismatch", "coordinator"):
             ledger.check_attempt(attempt(run, repeats=other))
-    with pytest.raises(PeerFault, match="holds no reservation"):
+    with refused("policy-refused"):
         ledger.check_attempt(attempt(replace(run, period="p9")))
 
 
@@ -362,7 +359,7 @@ def test_one_reservation_has_one_question_for_each_extractor(ledger: Reservation
     derived = ledger.answer_run(other, "p1", selection(), base=base)
     assert (derived.base, derived.state, derived.records, derived.summed) == (run.number, State.SPENT, 2, C)
     for again in (study("third", extractor="ab" * 32), study("fourth")):
-        with pytest.raises(Misuse, match="summed under this extractor before"):
+        with pytest.raises(Misuse):
             ledger.answer_run(again, "p1", selection(), base=base)
     assert ledger.run_of_attempt(D) is None
     assert ledger.free_records([A, B, C], EXACT) == {C}

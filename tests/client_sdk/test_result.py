@@ -18,6 +18,7 @@ from client_sdk.records import Records
 from client_sdk.result import Result
 from tests.support.consortium import CLASSES, NOISY, Consortium
 from tests.support.forging import again, tensor
+from tests.support.refusals import refused
 from tests.support.stage import Stage
 from veilsum.calibration import CalibrationError, FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
@@ -42,7 +43,6 @@ def test_a_result_survives_the_disk(done: tuple[Consortium, Result], tmp_path: P
     assert np.array_equal(loaded.weights, result.weights)
     assert (loaded.counted, loaded.survivors) == (True, consortium.ids)
     assert loaded.certificate == result.certificate
-    assert repr(loaded) == f"<Result of round {result.record.round}, 3 survivors, counted>"
 
 
 @pytest.mark.parametrize("name", ["evidence.bin", "record.json", "transcript.json", "weights.safetensors"])
@@ -67,7 +67,7 @@ def test_every_flipped_byte_is_found(done: tuple[Consortium, Result], tmp_path: 
 
 
 def test_another_admin_is_refused(done: tuple[Consortium, Result]) -> None:
-    with pytest.raises(PeerFault, match=r"^wrong-federation:"):
+    with refused("wrong-federation"):
         done[1].verify(b"x" * 32)
 
 
@@ -76,7 +76,7 @@ def test_a_record_that_the_coordinator_did_not_sign_is_refused(
     done: tuple[Consortium, Result], signature: str
 ) -> None:
     record = done[1].record.model_copy(update={"signature": signature})
-    with pytest.raises(PeerFault, match=r"^bad-signature:"):
+    with refused("bad-signature", "coordinator"):
         replace(done[1], record=record).verify()
 
 
@@ -91,41 +91,35 @@ def test_disputes_that_a_record_misstates_are_refused(stage: Stage, tmp_path: Pa
     result = consortium.run(consortium.enrol())["member-0"]
     attempt = result.evidence.attempt
 
-    def refused(*parties: str, dropped: Collection[str]) -> None:
+    def misstate(*parties: str, dropped: Collection[str]) -> None:
         view = DisputeView(cause="edge-disagreement", parties=parties)  # type: ignore[arg-type]  # two
-        with pytest.raises(PeerFault, match="do not follow from the record's disputes"):
+        with refused("result-mismatch", "coordinator"):
             signed(consortium, result, disputes=(view,), dropped=tuple(sorted(dropped))).verify()
 
-    refused("member-0", "member-0", dropped=set())
-    refused("member-0", "member-1", dropped=set())
+    misstate("member-0", "member-0", dropped=set())
+    misstate("member-0", "member-1", dropped=set())
     for parties in (("member-0", "member-1"), ("stranger", "other")):
         disputes = [Dispute(Cause.EDGE_DISAGREEMENT, *parties)]
-        refused(*parties, dropped=vertex_cover(attempt.context, disputes, attempt.quorum.colluders))
+        misstate(*parties, dropped=vertex_cover(attempt.context, disputes, attempt.quorum.colluders))
 
 
-def test_a_record_that_names_other_survivors_is_refused(done: tuple[Consortium, Result]) -> None:
-    with pytest.raises(PeerFault, match="survivors"):
-        signed(*done, survivors=done[1].record.survivors[1:]).verify()
-
-
-def test_files_rows_and_evictions_that_do_not_fit_a_record_are_refused(
-    done: tuple[Consortium, Result],
-) -> None:
+def test_files_members_and_rows_that_do_not_fit_a_record_are_refused(done: tuple[Consortium, Result]) -> None:
     _, result = done
     headless = replace(signed(*done, head=None), head_file=None)
     rows = result.spec.question.records_max + 1
     proof = Proof(header_of(result.evidence), b"", (), 0, ())
     evicting = replace(signed(*done, evicted=("member-0",)), evictions=Evictions(bytes(32), (proof,)))
-    for forged, why in (
-        (replace(result, head_file=None), "the head's file"),
-        (replace(result, document_files={"a": b""}), "the documents"),
-        (replace(result, material_file=b"m"), "the material"),
-        (headless, "the record names no head"),
-        (signed(*done, evicted=("member-1",)), "the record evicts member-1; the proofs do not match"),
-        (evicting, "the record evicts member-0"),  # with a = 0
-        (signed(*done, rows=rows), f"{rows} rows are more than the study"),
+    for forged in (
+        replace(result, head_file=None),
+        replace(result, document_files={"a": b""}),
+        replace(result, material_file=b"m"),
+        headless,
+        signed(*done, survivors=result.record.survivors[1:]),
+        signed(*done, evicted=("member-1",)),
+        evicting,  # with a = 0
+        signed(*done, rows=rows),
     ):
-        with pytest.raises(PeerFault, match=why):
+        with refused("result-mismatch", "coordinator"):
             forged.verify()
 
 
@@ -146,35 +140,33 @@ def test_noise_that_a_record_misstates_is_refused(
         signed(*done, noise=noisy.record.noise),
         *(signed(consortium, noisy, noise=noise) for noise in (None, *others)),
     ):
-        with pytest.raises(PeerFault, match="noise does not follow") as caught:
+        with refused(Cause.RESULT_MISMATCH, "coordinator"):
             forged.verify()
-        assert caught.value.cause is Cause.RESULT_MISMATCH
 
 
 @pytest.mark.parametrize(
-    ("tensors", "match"),
+    "tensors",
     [
-        ({"weights": np.zeros((3, 3))}, "the study has 3 and 2"),
-        ({"weights": np.zeros((3, 2)), "bias": np.zeros(2)}, "the study's is"),
-        ({"other": np.zeros((3, 2))}, "no head: other"),
-        ({"weights": np.zeros((0, 2))}, "a head has weights"),
-        ({"weights": np.full((3, 2), np.nan)}, "not finite float64"),
-        ({"weights": np.zeros((3, 2), np.float32)}, "a head has float64"),
-        (b"no safetensors", "no safetensors file"),
-        (tensor("BF16", [1], 2), "no safetensors file"),
-        (tensor("F64", [0, 1 << 62], 0), "no safetensors file"),
+        {"weights": np.zeros((3, 3))},
+        {"weights": np.zeros((3, 2)), "bias": np.zeros(2)},
+        {"other": np.zeros((3, 2))},
+        {"weights": np.zeros((0, 2))},
+        {"weights": np.full((3, 2), np.nan)},
+        {"weights": np.zeros((3, 2), np.float32)},
+        b"no safetensors",
+        tensor("BF16", [1], 2),
+        tensor("F64", [0, 1 << 62], 0),
     ],
 )
 def test_weights_that_are_none_are_refused_even_where_signed(
-    done: tuple[Consortium, Result], tensors: Any, match: str
+    done: tuple[Consortium, Result], tensors: Any
 ) -> None:
     consortium, result = done
     file = tensors if isinstance(tensors, bytes) else save(tensors)
     changed = result.record.model_copy(update={"head": hashlib.sha256(file).hexdigest()})
     forged = replace(result, head_file=file, record=sign_record(changed, consortium.coordinator_key))
-    with pytest.raises(PeerFault, match=match) as caught:
+    with refused(Cause.RESULT_MISMATCH, "coordinator"):
         forged.verify(consortium.admin.public)
-    assert caught.value.cause is Cause.RESULT_MISMATCH
 
 
 def read(raw: bytes | None) -> Transcript:
@@ -245,13 +237,13 @@ FORGERIES: dict[str, tuple[Callable[[Consortium, Evidence], Evidence], Cause]] =
 def test_forged_evidence_is_refused(done: tuple[Consortium, Result], name: str) -> None:
     consortium, result = done
     forge, cause = FORGERIES[name]
-    with pytest.raises(PeerFault, match=f"^{cause.value}:"):
+    with refused(cause, ...):
         forge(consortium, result.evidence).verify(consortium.admin.public)
 
 
 def test_a_void_certificate_has_no_result(done: tuple[Consortium, Result], voided: Result) -> None:
     voided.evidence.verify(done[0].admin.public)
-    with pytest.raises(PeerFault, match="ended without a sum"):
+    with refused("result-mismatch", "coordinator"):
         voided.verify()
 
 
@@ -319,14 +311,13 @@ def test_a_result_is_judged_on_hold_out_records_beside_the_member_s_own_head(
         sure, result.probabilities(np.eye(3), temperature=judged.judged.temperature)
     )
     assert not np.array_equal(sure, before)
-    with pytest.raises(CalibrationError, match="temperature is above 0"):
+    with pytest.raises(CalibrationError, match="temperature"):
         loaded.probabilities(np.eye(3), temperature=0)
     card = (tmp_path / "out/model-card.md").read_text()
-    assert f"Accuracy {judged.judged.accuracy:.1%} on {judged.judged.records} hold-out records" in card
+    assert f"{judged.judged.accuracy:.1%} on {judged.judged.records} " in card
     assert all(key in card for key in CLASSES)
     result.save(tmp_path / "out")
     assert Result.load(tmp_path / "out").judged is None
-    assert "not probabilities" in (tmp_path / "out/model-card.md").read_text()
     with pytest.raises(Misuse, match="no hold-out record"):
         result.judge(Records(np.zeros((1, 3)), [0]))
 
@@ -366,14 +357,14 @@ def test_a_result_has_the_documents_that_its_study_publishes(stage: Stage, tmp_p
     result = consortium.run(consortium.enrol())["member-0"]
     assert set(result.read_arrays("pooled")) == {"V", "U", "counts"}
     assert result.read_notes("pooled") == {"constant": False}
-    with pytest.raises(Misuse, match=r"publishes no lda: .*pooled, posterior"):
+    with pytest.raises(Misuse, match=r"lda.*pooled, posterior"):
         result.read_arrays("lda")
     refused = document_file(refusal_document(CalibrationError("too few rows")))
-    with pytest.raises(Misuse, match="give no lda: CalibrationError: too few rows"):
+    with pytest.raises(Misuse, match="lda: CalibrationError"):
         replace(result, document_files={"lda": refused}).read_arrays("lda")
     with pytest.raises(Misuse, match="no head"):
         _ = replace(result, head_file=None).calibrated
-    with pytest.raises(CalibrationError, match="features have 4 columns; the study's extractor gives 3"):
+    with pytest.raises(CalibrationError, match=r"\b4 .*\b3\b"):
         result.evaluate(np.ones((2, 4)), [0, 1])
-    with pytest.raises(Misuse, match="no row has usable features"):
+    with pytest.raises(Misuse, match="usable"):
         result.evaluate(np.zeros((2, 3)), [0, 1])

@@ -19,6 +19,7 @@ from client_sdk.errors import Misuse, PeerFault, Unreachable
 from client_sdk.signing import Signer
 from client_sdk.transport import AsyncDriver, BlockingDriver, _tls_context
 from tests.support.raw_http import Script, answering, drip, take_slowly
+from tests.support.refusals import refused
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.request_signature import RequestSignature, Target, content_digest
@@ -154,25 +155,21 @@ def test_what_the_coordinator_sets_as_cookies_is_not_kept(run: Runner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "reason", "sent"),
+    ("error", "sent"),
     [
-        (httpx.ConnectError("refused"), "ConnectError: refused", False),
-        (httpx.ConnectTimeout(""), "ConnectTimeout", False),
-        (httpx.ReadTimeout(""), "ReadTimeout", True),
-        (
-            httpx.RemoteProtocolError("gone"),
-            "RemoteProtocolError: gone (does it ask for certificates? then pass your PEM file of one, `veilsum --client-cert` or in Python cert=)",
-            True,
-        ),
+        (httpx.ConnectError("refused"), False),
+        (httpx.ConnectTimeout(""), False),
+        (httpx.ReadTimeout(""), True),
+        (httpx.RemoteProtocolError("gone"), True),
     ],
 )
-def test_what_does_not_arrive_is_an_outcome(
-    run: Runner, error: Exception, reason: str, *, sent: bool
-) -> None:
+def test_what_does_not_arrive_is_an_outcome(run: Runner, error: Exception, *, sent: bool) -> None:
     def handler(_: httpx.Request) -> httpx.Response:
         raise error
 
-    assert run(one(Request("GET", "/")), handler) == Unreached(reason, sent)
+    outcome = run(one(Request("GET", "/")), handler)
+    assert isinstance(outcome, Unreached)
+    assert (outcome.reason.startswith(type(error).__name__), outcome.sent) == (True, sent)
 
 
 def test_an_untrusted_certificate_ends_at_once(run: Runner) -> None:
@@ -191,9 +188,9 @@ def test_an_untrusted_certificate_ends_at_once(run: Runner) -> None:
 )
 def test_a_certificate_that_is_asked_for_ends_at_once(run: Runner, reason: str) -> None:
     def handler(_: httpx.Request) -> httpx.Response:
-        refused = ssl.SSLError()
-        refused.reason = reason
-        raise httpx.ReadError("failed") from refused
+        alert = ssl.SSLError()
+        alert.reason = reason
+        raise httpx.ReadError("failed") from alert
 
     with pytest.raises(Unreachable, match=rf"{reason}\).*--client-cert.*cert="):
         run(one(Request("GET", "/")), handler)
@@ -219,9 +216,9 @@ def test_a_proxy_that_does_not_answer_is_named_without_its_password(
     assert "proxy" not in real_run(one(Request("GET", "/")), "http://127.0.0.1:1").reason
     monkeypatch.delenv("NO_PROXY")
     monkeypatch.setenv(variable, "ftp://ann:secret@127.0.0.1")
-    with pytest.raises(Misuse, match=variable) as refused:
+    with pytest.raises(Misuse, match=variable) as caught:
         real_run(one(Request("GET", "/")), "http://127.0.0.1:1")
-    assert "secret" not in str(refused.value)
+    assert "secret" not in str(caught.value)
 
 
 def test_http_to_a_port_with_tls_names_the_scheme() -> None:
@@ -232,11 +229,11 @@ def test_http_to_a_port_with_tls_names_the_scheme() -> None:
     unreached = driver.run(one(Request("GET", "/")))
     driver.close()
     assert isinstance(unreached, Unreached)
-    assert "begin the address with https://" in unreached.reason
+    assert "https://" in unreached.reason
 
 
 def test_a_body_beyond_its_limit_is_refused(run: Runner) -> None:
-    with pytest.raises(PeerFault, match=r"^oversized:"):
+    with refused("oversized", "coordinator"):
         run(one(Request("GET", "/", limit_bytes=9)), lambda _: httpx.Response(200, content=b"0123456789"))
 
 
@@ -272,9 +269,9 @@ def test_an_encoded_answer_is_refused_unread(run: Runner, encoding: str) -> None
         assert request.headers["accept-encoding"] == "identity"
         return httpx.Response(200, headers={"content-encoding": encoding}, stream=Bomb())
 
-    with pytest.raises(PeerFault, match="turn off compression in the proxy") as caught:
+    with refused("malformed", "coordinator"):
         run(one(Request("GET", "/")), handler)
-    assert (caught.value.cause, read) == (Cause.MALFORMED, [])
+    assert read == []
 
 
 HEAD, CHUNKED = b"HTTP/1.1 200 OK\r\n", b"transfer-encoding: chunked\r\n\r\n"
@@ -361,7 +358,7 @@ def test_the_first_failure_stops_the_other_lanes(run: Runner) -> None:
         yield Compute(lambda: time.sleep(0.02))
         raise PeerFault(Cause.CONFLICT)
 
-    with pytest.raises(PeerFault, match="conflict"):
+    with refused("conflict"):
         run(together([endless, broken, endless], 2), lambda _: httpx.Response(200))
     assert 0 < len(steps) < 1000
 
@@ -380,9 +377,9 @@ def test_the_first_failure_stops_the_other_lanes(run: Runner) -> None:
 )
 def test_an_address_has_a_scheme_and_a_host(url: str) -> None:
     for driver in (BlockingDriver, AsyncDriver):
-        with pytest.raises(Misuse, match="https://") as refused:
+        with pytest.raises(Misuse, match="https://") as caught:
             driver(url)
-        assert "password" not in str(refused.value)
+        assert "password" not in str(caught.value)
 
 
 def test_tls_is_verified_unless_told_otherwise(tmp_path: Path) -> None:
@@ -390,10 +387,10 @@ def test_tls_is_verified_unless_told_otherwise(tmp_path: Path) -> None:
     checked, unchecked = _tls_context(url, True, None), _tls_context(url, False, None)
     assert (checked.verify_mode, checked.check_hostname) == (ssl.CERT_REQUIRED, True)
     assert (unchecked.verify_mode, unchecked.check_hostname) == (ssl.CERT_NONE, False)
-    with pytest.raises(Misuse, match=r"^verify: .*none.pem is not a readable PEM file"):
+    with pytest.raises(Misuse, match=r"^verify: .*none.pem"):
         _tls_context(url, str(tmp_path / "none.pem"), None)
     for cert in (str(tmp_path / "none.pem"), (str(tmp_path / "a"), str(tmp_path / "b"))):
-        with pytest.raises(Misuse, match=r"^cert: can't use"):
+        with pytest.raises(Misuse, match=r"^cert: "):
             _tls_context(url, True, cert)
 
 
