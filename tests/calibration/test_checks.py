@@ -114,7 +114,7 @@ def test_the_rounding_of_the_trace_is_tolerated_and_no_more() -> None:
     short = V // 4  # rows without their sparse features are shorter
     check_sums(layout, lattice, layout.flatten({"V": short, "U": U, "n": n}), members=members, constant=False)
     V[0, 0] += 1
-    with pytest.raises(SumCheckFailed, match="is 13 steps, at most 12"):
+    with pytest.raises(SumCheckFailed, match=r"\b13 .*\b12\b"):
         check_sums(layout, lattice, layout.flatten({"V": V, "U": U, "n": n}), members=members, constant=False)
 
 

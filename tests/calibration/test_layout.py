@@ -51,10 +51,10 @@ def test_flatten_and_unflatten_are_inverse(layout: Layout, dtype: type[Any]) -> 
     [
         ({"V": np.eye(2)}, "has blocks"),
         ({"V": np.eye(2), "U": np.ones(3), "n": np.ones(1)}, "has blocks"),
-        ({"V": np.eye(2), "U": np.ones(3, np.int64)}, "all float64 or all int64"),
-        ({"V": np.eye(2, dtype=np.float32), "U": np.ones(3, np.float32)}, "all float64 or all int64"),
-        ({"V": np.eye(3), "U": np.ones(3)}, r"block V has shape \(3, 3\)"),
-        ({"V": np.eye(2), "U": np.ones((3, 1))}, "block U has shape"),
+        ({"V": np.eye(2), "U": np.ones(3, np.int64)}, "float64"),
+        ({"V": np.eye(2, dtype=np.float32), "U": np.ones(3, np.float32)}, "float64"),
+        ({"V": np.eye(3), "U": np.ones(3)}, r"\bV\b.*\(3, 3\)"),
+        ({"V": np.eye(2), "U": np.ones((3, 1))}, r"\bU\b"),
     ],
 )
 def test_arrays_and_vectors_that_do_not_fit_are_refused(arrays: dict[str, Any], match: str) -> None:

@@ -6,7 +6,7 @@ from sklearn.linear_model import LogisticRegression
 
 from tests.calibration.records import clouds
 from veilsum.calibration import CalibrationError
-from veilsum.calibration.ccvr_head import _cross_entropy, fit_logistic, fit_logistic_sgd
+from veilsum.calibration.ccvr_head import fit_logistic, fit_logistic_sgd, measure_cross_entropy
 
 
 def test_the_minimum_is_scikit_learn_s() -> None:
@@ -21,11 +21,11 @@ def test_the_minimum_is_scikit_learn_s() -> None:
 def test_the_fit_s_gradient_is_that_of_the_loss() -> None:
     rows, labels = clouds(30, 4, 3)
     parameters = np.random.default_rng(0).standard_normal((5, 3))
-    _, gradient = _cross_entropy(rows, labels, parameters)
+    _, gradient = measure_cross_entropy(rows, labels, parameters)
     for index in np.ndindex(5, 3):
         step = np.zeros((5, 3))
         step[index] = 1e-6
-        ahead, behind = (_cross_entropy(rows, labels, parameters + sign * step)[0] for sign in (1, -1))
+        ahead, behind = (measure_cross_entropy(rows, labels, parameters + sign * step)[0] for sign in (1, -1))
         assert gradient[index] == pytest.approx((ahead - behind) / 2e-6, abs=1e-8)
 
 
@@ -45,7 +45,7 @@ def test_sgd_is_its_update_rule() -> None:
     ours = fit_logistic_sgd(rows, labels, 2, rng, start=start, epochs=2, batch=10, rate=0.5)
     parameters, velocity = start, np.zeros((4, 2))
     for _ in range(2):
-        velocity = 0.9 * velocity + _cross_entropy(rows, labels, parameters)[1] + 1e-5 * parameters
+        velocity = 0.9 * velocity + measure_cross_entropy(rows, labels, parameters)[1] + 1e-5 * parameters
         parameters = parameters - 0.5 * velocity
     np.testing.assert_allclose(ours, parameters, atol=1e-12)
     assert (start == 1).all()

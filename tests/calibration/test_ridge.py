@@ -149,8 +149,10 @@ def test_no_ridge_needs_a_regular_matrix() -> None:
 
 
 def test_eigenvalues_below_zero_are_rounding() -> None:
-    statistics = ffc(np.eye(3)[[0, 0, 1]], np.array([0, 1, 1]), 2)
-    statistics._square_sums[2, 2] = -1e-10
+    sums = np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0]])
+    statistics = FFCStatistics.from_blocks(
+        np.diag([2.0, 1.0, -1e-10]), sums, np.array([1, 2]), constant=False
+    )
     solution = solve_ffc(statistics, 1e-3)
     assert solution.smallest_eigenvalue == -1e-10
     assert solution.condition == pytest.approx((2 + 1e-3) / 1e-3)
@@ -221,14 +223,16 @@ def test_leverage_is_largest_where_there_are_no_records() -> None:
 
 def test_what_has_no_posterior_is_refused() -> None:
     rows, labels = clouds(300, 8, 3, relu=True)
-    indefinite = ffc(rows, labels, 3)
-    solution = solve_ffc(indefinite, 0.3)
+    whole = ffc(rows, labels, 3)
+    solution = solve_ffc(whole, 0.3)
     for others in (ffc(rows, labels, 4), ffc(rows[1:], labels[1:], 3)):
         with pytest.raises(ConfigMismatch):
             ridge_posterior(others, solution)
     few = ffc(np.eye(2), np.arange(2), 2)
     with pytest.raises(NoRecords):
         ridge_posterior(few, solve_ffc(few, 0))
-    indefinite._square_sums[0, 0] = -1.0
+    V = whole.V.copy()
+    V[0, 0] = -1.0
+    indefinite = FFCStatistics.from_blocks(V, whole.U, whole.counts, constant=False)
     with pytest.raises(SingularSystem):
         ridge_posterior(indefinite, solution)

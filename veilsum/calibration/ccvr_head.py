@@ -173,7 +173,7 @@ def fit_logistic(
 
     def objective(flat: Floats) -> tuple[float, Floats]:
         parameters = flat.reshape(-1, classes)
-        loss, gradient = _cross_entropy(features, labels, parameters)
+        loss, gradient = measure_cross_entropy(features, labels, parameters)
         loss += 0.5 * penalty * float((parameters[:-1] ** 2).sum())
         gradient[:-1] += penalty * parameters[:-1]
         return loss, gradient.ravel()
@@ -204,13 +204,14 @@ def fit_logistic_sgd(
         order = rng.permutation(len(features))
         for first in range(0, len(order), batch):
             chosen = order[first : first + batch]
-            _, gradient = _cross_entropy(features[chosen], labels[chosen], parameters)
+            _, gradient = measure_cross_entropy(features[chosen], labels[chosen], parameters)
             velocity = 0.9 * velocity + gradient + 1e-5 * parameters
             parameters -= rate * velocity
     return parameters
 
 
-def _cross_entropy(features: Floats, labels: Integers, parameters: Floats) -> tuple[float, Floats]:
+def measure_cross_entropy(features: Floats, labels: Integers, parameters: Floats) -> tuple[float, Floats]:
+    """Return the mean loss of these parameters, and its gradient."""
     logs = log_softmax(features @ parameters[:-1] + parameters[-1])
     own = np.arange(len(labels)), labels
     loss = -float(logs[own].mean())

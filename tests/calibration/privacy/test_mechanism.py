@@ -177,11 +177,10 @@ def test_exact_probabilities_of_a_sum_of_shares_keep_the_own_proof(variance: int
 
 
 def test_a_refusal_of_too_many_rows_says_how_many_fit() -> None:
-    with pytest.raises(CalibrationError, match="more than can be drawn") as refused:
+    with pytest.raises(CalibrationError) as refused:
         mechanism(rows=20_000)
-    found = re.search(r"can protect ([\d,]+) rows", str(refused.value))
-    assert found is not None
-    most = int(found[1].replace(",", ""))
+    [_, most_said] = re.findall(r"([\d,]+) rows", str(refused.value))
+    most = int(most_said.replace(",", ""))
     assert mechanism(rows=most).largest < 1 << 62
     with pytest.raises(CalibrationError):
         mechanism(rows=most + 1)

@@ -1,5 +1,6 @@
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -185,9 +186,7 @@ def test_its_advice_names_the_best_recipe_first_and_makes_a_good_study() -> None
 
 def test_it_advises_a_larger_quorum_only_where_that_helps() -> None:
     made = planned(20_000, 128, 10, members=50, survivors_min=8, colluders=5)
-    assert any(
-        each.startswith("n_min − a closer to n: the noise is 4.1 times") for each in made.list_remedies()
-    )
+    assert any(re.match(r"n_min − a .*\b4\.1 times", each) for each in made.list_remedies())
     hopeless = planned(300, 512, 100, epsilon=5.0)
     assert [each.split()[-1] for each in hopeless.list_remedies()[1:]] == ["records"]
 
