@@ -10,22 +10,16 @@ from typing import Any
 import pytest
 
 from client_sdk import Identity, Result
-from tests.protocol.transcripts import bad_share
+from tests.protocol.transcripts import bad_share, played
 from tests.support.cli import Cli, Consortium
 from tests.support.forging import again, false_dealers, other_secrets
 from tests.support.simulator import Federation
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.messages import Message, Receipt, Refusal, Reveal, UploadHeader, Vote, parse_message
+from veilsum.protocol.messages import Message, Receipt, Refusal, UploadHeader, Vote, parse_message
 from veilsum.protocol.replay import Finding
 from veilsum.protocol.rest import MAX_TRANSCRIPT_BYTES
 
 Make = Callable[..., Consortium]
-
-
-def played(members: int = 5, **settings: Any) -> Federation:
-    federation = Federation(members, **settings)
-    federation.run_round()
-    return federation
 
 
 def saved(federation: Federation, name: str = "t.json") -> tuple[str, ...]:
@@ -87,37 +81,21 @@ def test_a_round_of_real_members_is_proved_to_whoever_asks(
     assert remote.json("verify", "t.json", "--identity", c.folder / "m0")["counted"] is True
 
 
-def cheating(name: str) -> tuple[Federation, set[tuple[tuple[str, ...], str]]]:
-    expected: set[tuple[tuple[str, ...], str]]
-    federation = Federation(6)
-    match name:
-        case "a bad share":
-            federation.tamper = bad_share(federation, "member-1")
-            expected = {(("member-1",), "share-invalid")}
-        case "a false dealer":
-            false_dealers(federation, {"member-2": lambda attempt: other_secrets(attempt, 0)})
-            expected = {(("member-2",), "dealer-inconsistent")}
-        case _:
-            federation.tamper = lambda sender, message: (
-                again(message, federation.keys[sender], outcome=bytes(32))
-                if sender == "member-1" and isinstance(message, Reveal)
-                else message
-            )
-            expected = {(("member-1",), "reveal-misshapen")}
+def test_members_that_broke_a_rule_are_named(cli: Cli) -> None:
+    federation = Federation(9)
+    false_dealers(federation, {"member-2": lambda attempt: other_secrets(attempt, 0)})
+    deal, share = federation.tamper, bad_share(federation, "member-1")
+    federation.tamper = lambda sender, message: (share if sender == "member-1" else deal)(sender, message)
     federation.run_round()
-    return federation, expected
-
-
-@pytest.mark.parametrize("name", ["a bad share", "a false dealer"])
-def test_a_member_that_broke_a_rule_is_named(cli: Cli, name: str) -> None:
-    federation, expected = cheating(name)
     outcome = cli(*saved(federation), "--json")
     assert (outcome.code, outcome.values["signed"], outcome.values["kept"]) == (1, True, False)
-    assert {(tuple(each["parties"]), each["cause"]) for each in outcome.values["findings"]} == expected
-    [(party,)] = [parties for parties, _ in expected]
+    assert {(*each["parties"], each["cause"]) for each in outcome.values["findings"]} == {
+        ("member-1", "share-invalid"),
+        ("member-2", "dealer-inconsistent"),
+    }
     shown = cli(*saved(federation))
     assert shown.code == 1
-    assert party in shown.out
+    assert {"member-1", "member-2"} <= {*shown.out.replace(",", " ").split()}
 
 
 def test_disputes_are_shown_as_disputes_and_refusals_as_said(cli: Cli) -> None:
@@ -147,7 +125,7 @@ def test_a_federation_that_somebody_made_up_counts_no_identity(cli: Cli) -> None
     cli.json("member", "new", "mine", "--member", "member-1")
     refused = cli(verify, name, "--identity", "mine")
     assert refused.code == 1
-    assert refused.error.startswith("wrong-federation: the transcript's member-1 has another key")
+    assert refused.error.startswith("wrong-federation: ")
     said = cli(verify, name, "--member", "member-1", "--json")
     assert (said.code, said.values["counted"]) == (
         3,

@@ -104,7 +104,7 @@ def test_other_names_are_refused_both_ways(value: str) -> None:
     raw = value.encode()
     with refused("malformed"):
         decode(Name(), bytes((len(raw),)) + raw)
-    with pytest.raises(Misuse, match="is not a name"):
+    with pytest.raises(Misuse, match="name"):
         Name().encode(value)
 
 
@@ -134,7 +134,7 @@ def test_bytes_up_to_a_limit() -> None:
 
 
 def test_a_text_beyond_its_limit_is_refused_both_ways() -> None:
-    with pytest.raises(Misuse, match="4 bytes where at most 3 belong"):
+    with pytest.raises(Misuse, match=r"\b4 .*\b3\b"):
         Text(3).encode("éé")
     with refused("oversized"):
         decode(Text(3), b"\x04\0\0\0" + "éé".encode())
@@ -203,7 +203,7 @@ def test_structs_ascend_by_their_member() -> None:
     [((), {}), (("a",), {}), (("a", 1, 2), {}), (("a",), {"member": "b"}), (("a", 1), {"more": 1})],
 )
 def test_a_struct_takes_each_of_its_fields_once(values: tuple[Any, ...], named: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match="Point takes member, weight, each once"):
+    with pytest.raises(TypeError, match="member, weight"):
         Point(*values, **named)
     assert Point("a", 1) == Point("a", weight=1) != Point("b", 1)
     assert hash(Point("a", 1)) == hash(Point(weight=1, member="a"))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.transcripts import (
+    COORDINATOR,
     Entries,
     bad_share,
     doctored,
@@ -46,8 +47,6 @@ from veilsum.protocol.messages import (
 from veilsum.protocol.replay import Verdict, refusal_follows, replay_transcript
 from veilsum.protocol.sealing import commitment_tree
 from veilsum.protocol.shelf import Trees
-
-COORDINATOR = ("coordinator",)
 
 
 def bad(members: int = 5) -> Federation:

@@ -44,21 +44,21 @@ def test_the_complete_graph_joins_everybody_and_has_no_ring(degree: int) -> None
 
 @pytest.mark.parametrize("graph", [Graph(ids(9), 8), Graph(ids(9), 4, BEACON)])
 def test_strangers_are_a_misuse(graph: Graph) -> None:
-    with pytest.raises(Misuse, match=r"^eve is not in the graph$"):
+    with pytest.raises(Misuse, match=r"\beve\b"):
         graph.neighbours_of("eve")
-    with pytest.raises(Misuse, match=r"^eve is not in the graph$"):
+    with pytest.raises(Misuse, match=r"\beve\b"):
         graph.window_excess(["eve"], 9)
 
 
 @pytest.mark.parametrize("degree", [-2, 0, 1, 3, 7])
 def test_a_degree_that_no_ring_has_is_a_misuse(degree: int) -> None:
-    with pytest.raises(Misuse, match=f"of 9 members has an even degree, not {degree}$"):
+    with pytest.raises(Misuse, match=f"degree.*{degree}$"):
         Graph(ids(9), degree, BEACON)
 
 
 @pytest.mark.parametrize("beacon", [None, b"", bytes(31), bytes(33)])
 def test_a_ring_takes_a_whole_beacon(beacon: bytes | None) -> None:
-    with pytest.raises(Misuse, match=r"^a beacon is 32 bytes$"):
+    with pytest.raises(Misuse, match="32 bytes"):
         Graph(ids(9), 4, beacon)
 
 
@@ -134,10 +134,10 @@ def test_one_honest_survivor_in_every_window_is_enough(graph: Graph, data: st.Da
 
 @pytest.mark.parametrize("size", [-1, 0, 31])
 def test_a_committee_of_nobody_or_of_more_than_all_is_a_misuse(size: int) -> None:
-    with pytest.raises(Misuse, match=f"^no {size} of 30 members can be drawn$"):
+    with pytest.raises(Misuse, match=f"{size} of 30"):
         draw_committee(BEACON, ids(30), size)
 
 
 def test_a_committee_takes_a_whole_beacon() -> None:
-    with pytest.raises(Misuse, match=r"^a beacon is 32 bytes$"):
+    with pytest.raises(Misuse, match="32 bytes"):
         draw_committee(bytes(31), ids(30), 7)

@@ -54,7 +54,7 @@ def test_chances_that_are_met_exactly_are_met() -> None:
 def test_impossible_samples_are_a_misuse(
     population: int, marked: int, drawn: int, bits: int, draws: int
 ) -> None:
-    with pytest.raises(Misuse, match=rf"no tail for N=5, K={marked}, w={drawn}, {bits} bits and {draws} dr"):
+    with pytest.raises(Misuse, match=f"N=5, K={marked}, w={drawn}, {bits} .*{draws}"):
         hypergeometric_bound(population, marked, drawn, bits=bits, draws=draws)
 
 

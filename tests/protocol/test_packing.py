@@ -121,9 +121,9 @@ def test_refuses_wrong_use() -> None:
     words = random_words(42, 8)
     with pytest.raises(Misuse, match="8 to 64 bits"):
         pack_words(words, 7)
-    with pytest.raises(Misuse, match="takes a uint32 vector"):
+    with pytest.raises(Misuse, match="uint32"):
         pack_words(words, 32)
-    with pytest.raises(Misuse, match="takes a uint64 vector"):
+    with pytest.raises(Misuse, match="uint64"):
         pack_words(words.reshape(2, 4), 42)
     with pytest.raises(Misuse, match="42 writable bytes"):
         pack_words(words, 42, out=bytearray(41))
@@ -131,9 +131,9 @@ def test_refuses_wrong_use() -> None:
         pack_words(words, 42, out=memoryview(bytes(42)))
     with pytest.raises(Misuse, match="no -1 elements"):
         unpack_words(b"", 42, -1)
-    with pytest.raises(Misuse, match="takes a uint64 vector"):
+    with pytest.raises(Misuse, match="uint64"):
         unpack_words(bytes(42), 42, 8, out=np.empty(8, np.uint32))
-    with pytest.raises(Misuse, match="don't fit an output of 9"):
+    with pytest.raises(Misuse, match=r"\b9\b"):
         unpack_words(bytes(42), 42, 8, out=np.empty(9, np.uint64))
 
 

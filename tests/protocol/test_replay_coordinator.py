@@ -6,7 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.protocol.transcripts import Entries, change, doctored, false_edge, find, named, verdict
+from tests.protocol.transcripts import (
+    COORDINATOR,
+    Entries,
+    change,
+    doctored,
+    false_edge,
+    find,
+    named,
+    played,
+    verdict,
+)
 from tests.support.forging import again, erased, false_dealers, lost, other_secrets
 from tests.support.refusals import refused
 from tests.support.simulator import After, Federation, of
@@ -31,15 +41,6 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.replay import replay_transcript
 from veilsum.protocol.transcript import Transcript
-
-COORDINATOR = ("coordinator",)
-
-
-def played(members: int = 5, **settings_: Any) -> Federation:
-    federation = Federation(members, **settings_)
-    federation.run_round()
-    return federation
-
 
 ERASED: dict[str, Any] = {"drop": {0: After.RECEIPT, 1: After.RECEIPT}}
 LOST: dict[str, Any] = {"drop": {0: After.RECEIPT, 1: After.RECEIPT, 2: After.RECEIPT}}

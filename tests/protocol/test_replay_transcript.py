@@ -6,7 +6,17 @@ from typing import Any
 import pytest
 
 import veilsum.protocol.replay
-from tests.protocol.transcripts import Entries, doctored, false_edge, find, named, refused_by_two, verdict
+from tests.protocol.transcripts import (
+    COORDINATOR,
+    Entries,
+    doctored,
+    false_edge,
+    find,
+    named,
+    played,
+    refused_by_two,
+    verdict,
+)
 from tests.support.forging import again, answering, false_dealers, other_secrets
 from tests.support.simulator import After, Federation, Outcome, of
 from veilsum.protocol.causes import Cause
@@ -26,15 +36,6 @@ from veilsum.protocol.messages import (
 from veilsum.protocol.proposal import disputes_among
 from veilsum.protocol.replay import Finding, refusal_follows, replay_transcript
 from veilsum.protocol.transcript import Transcript
-
-COORDINATOR = ("coordinator",)
-
-
-def played(members: int = 5, **settings_: Any) -> Federation:
-    federation = Federation(members, **settings_)
-    federation.run_round()
-    return federation
-
 
 # All parties followed the rules
 

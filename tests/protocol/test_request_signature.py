@@ -251,8 +251,8 @@ def test_a_request_is_for_now() -> None:
     signature = parsed(signed(lifetime_s=300))
     for now in (NOW - 60, NOW, NOW + 300, NOW + 360):
         signature.check_time(now, 60)
-    refused(Cause.CLOCK_SKEW, r"signed in 61 s .*NTP", signature.check_time, NOW - 61, 60)
-    refused(Cause.CLOCK_SKEW, r"signed 361 s ago .*NTP", signature.check_time, NOW + 361, 60)
+    refused(Cause.CLOCK_SKEW, r"\b61 s .*NTP", signature.check_time, NOW - 61, 60)
+    refused(Cause.CLOCK_SKEW, r"\b361 s .*NTP", signature.check_time, NOW + 361, 60)
     for lifetime in (301, 0, -1):
         refused(
             Cause.REQUEST_UNSIGNED,

@@ -71,7 +71,7 @@ def test_writes_into_the_output_it_is_given() -> None:
 
 @pytest.mark.parametrize("vector", [np.zeros(3), np.zeros(3, np.int32), np.zeros((1, 3), np.int64)])
 def test_takes_nothing_but_int64_vectors(vector: np.ndarray) -> None:
-    with pytest.raises(Misuse, match="takes an int64 vector"):
+    with pytest.raises(Misuse, match="int64"):
         Ring(48).to_ring(vector)
 
 
@@ -83,5 +83,5 @@ def test_refuses_an_output_of_another_dtype_or_shape(out: Words) -> None:
 
 @pytest.mark.parametrize("words", [np.zeros(3, np.uint64), np.zeros((1, 3), np.uint32)])
 def test_lifts_nothing_but_its_own_words(words: Words) -> None:
-    with pytest.raises(Misuse, match="takes a uint32 vector"):
+    with pytest.raises(Misuse, match="uint32"):
         Ring(32).lift_signed(words)

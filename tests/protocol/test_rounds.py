@@ -1,5 +1,6 @@
 """Whole rounds in the simulator: who may vanish when, what the sum is, and how an attempt ends without one."""
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -242,8 +243,6 @@ def test_a_dealer_whose_boxes_fail_for_the_late_may_starve_the_sum_and_is_named_
 
     federation.tamper, federation.drop = failing, {0: After.VOTE}
     ended = of(Failed, federation.run_round().phase)
-    assert ended.fault.detail == (
-        "7 of the decryptors that revealed hold shares of member-00's secrets, the threshold is 8"
-    )
+    assert re.match(rf"7 .*{dealer}.*\b8$", ended.fault.detail)
     assert ended.fault.parties == (dealer,)
     assert named(verdict(federation)) == {((dealer, late), "box-refused") for late in LATE}

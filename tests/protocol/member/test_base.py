@@ -60,7 +60,7 @@ def test_a_stored_phase_that_is_cut_or_longer_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("stored", [b"", b"\x04", b"\x04\x00", b"\x04\x63"])
 def test_what_is_no_phase_is_a_misuse(stored: bytes) -> None:
-    with pytest.raises(Misuse, match="not a member's phase"):
+    with pytest.raises(Misuse, match="phase"):
         load_phase(stored)
 
 

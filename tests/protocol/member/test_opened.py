@@ -53,8 +53,8 @@ def test_an_upload_of_another_attempt_or_member_is_a_misuse(federation: Federati
     phase, replies = uploaded(federation, theirs)
     assert isinstance(phase, Uploaded)
     assert isinstance(replies[0], Upload)
-    with pytest.raises(Misuse, match="another attempt or member"):
+    with pytest.raises(Misuse):
         mine.store_upload(replies[0], phase.own_shares)  # type: ignore[arg-type]  # stored as bytes
     later = replace(theirs, opening=federation.opening(federation.terms(latest_end_s=2_000_000)))
-    with pytest.raises(Misuse, match="another attempt or member"):
+    with pytest.raises(Misuse):
         later.store_upload(replies[0], phase.own_shares)  # type: ignore[arg-type]  # stored as bytes
