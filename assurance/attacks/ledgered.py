@@ -179,9 +179,9 @@ class Ledgered(Federation):
         self.ledgers[member].mark_uploaded(opened.attempt.context)
         return replies
 
-    def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
+    def tell_member(self, member: str, message: Message) -> tuple[Message, ...]:
         before = self.phases[member].history  # type: ignore[attr-defined]  # every phase has one
-        replies = super()._tell(member, message)
+        replies = super().tell_member(member, message)
         self._remember(member, before)
         return replies
 

@@ -268,7 +268,7 @@ def summed(members: int = 5, **settings: Any) -> Federation:
     """Make a federation with a first sum that all members know."""
     federation = Federation(members, **settings)
     assert isinstance(federation.run_round().phase, Recovered)
-    federation._tell_ending()
+    federation.tell_ending()
     return federation
 
 
@@ -302,7 +302,7 @@ def lost() -> Federation:
     federation = Federation(5, drop=dict.fromkeys(range(3), After.RECEIPT))
     assert isinstance(federation.run_round().phase, ClosedByAdmin)
     federation.drop = {}
-    federation._tell_ending()
+    federation.tell_ending()
     federation.links = ()
     federation.enrol("period-0")
     return federation
@@ -388,7 +388,7 @@ def repeated_void() -> object:
     federation.drop = {}
     context = outcome.phase.attempt.context
     federation.sets[context] = tuple(Survivor(member, bytes(32)) for member in federation.ids)
-    federation._tell_ending()
+    federation.tell_ending()
     unformed(federation, context)
     return victims(federation)
 
@@ -405,7 +405,7 @@ def repeated_set() -> object:
     """The coordinator shows another set as the one that a cohort repeats."""
     federation = summed()
     (context,) = federation.sets
-    federation._tell_ending()
+    federation.tell_ending()
     federation.enrol("period-0", context)
     phase = federation.reach(Freezing)
     (shown,) = phase.proposal.earlier
@@ -483,7 +483,7 @@ def rolled_back() -> object:
     before = federation.phases[VICTIM]
     opened, _ = before.receive(federation.phase.attempt.opening, federation.keys[VICTIM], federation.now_s)
     backup = opened.to_bytes()
-    federation.phase = federation._serve(federation.phase, VICTIM)
+    federation.phase = federation.serve_member(federation.phase, VICTIM)
     restored = of(Opened, load_phase(backup))
     sealing = restored.begin_sealing(federation.random)
     sealing.mask_next_chunk(np.zeros(restored.attempt.spec.elements, np.int64))
@@ -520,7 +520,7 @@ def crossed(kind: str) -> Any:
         federation = Federation(5, question=steps) if kind == "federation" else old
         federation.tamper = lambda _sender, message: message
         if kind == "cohort":
-            federation._tell_ending()
+            federation.tell_ending()
             federation.enrol("period-1")
         federation.begin()
         met: set[Cause] = set()

@@ -83,7 +83,7 @@ def left_out_by_choice() -> object:
     assert victim.history.settled == victim.history.unsettled == ()
     federation.now_s = victim.lapses_s
     lapsed = of(Lapsed, federation.phases[VICTIM].erase_expired(federation.now_s))
-    federation._tell_ending()
+    federation.tell_ending()
     federation.enrol("period-2")
     assert federation.run_round().survivors == federation.ids
     federation.phases[VICTIM] = lapsed

@@ -194,7 +194,7 @@ def chunk(index: int, digest: Any = None, length: int = 32, *, announced: bool =
             federation.begin()
             assert federation.phase.attempt.chunk_count == 2
             if announced:
-                federation.phase = federation._serve(federation.phase, VICTIM)
+                federation.phase = federation.serve_member(federation.phase, VICTIM)
         phase = of(Collecting, federation.phase)
         whole = phase.announced[VICTIM].chunk_digest(index % 2) if announced else bytes(32)
         phase.check_chunk(VICTIM, index, whole if digest is None else digest, bytes(length))
@@ -260,7 +260,7 @@ def repeated_classes() -> object:
     federation = indicated()
     count_rows(federation)
     context = federation.run_round().phase.attempt.context
-    federation._tell_ending()
+    federation.tell_ending()
     federation.enrol("period-0", context)
     terms = federation.terms()
     federation.run_round(terms=replace(terms, withheld=(1, *terms.withheld)))

@@ -34,7 +34,7 @@ def test_what_was_certified_and_not_revealed_is_summed_again_to_the_last_bit() -
     failed = federation.run_round(vectors)
     assert isinstance(failed.phase, Failed)
     federation.drop = {}
-    federation._tell_ending()
+    federation.tell_ending()
     federation.enrol("period-0", failed.phase.attempt.context)
     repeated = federation.run_round(vectors)
     assert isinstance(repeated.phase, Recovered)

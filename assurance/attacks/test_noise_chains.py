@@ -68,7 +68,7 @@ def test_a_record_enters_one_chain_of_a_study_whatever_the_period(tmp_path: Path
         federation.enrol(period)
         assert not federation.declined
         assert isinstance(federation.run_round().phase, Recovered)
-        federation._tell_ending()
+        federation.tell_ending()
         for member in federation.ids:
             assert federation.ledgers[member].list_runs()[-1].rows == rows
             assert charged(federation, member) == mu_of(federation.content)
@@ -91,7 +91,7 @@ def test_an_exact_runs_records_are_in_no_noisy_sum(tmp_path: Path) -> None:
     federation = Ledgered.of(tmp_path, 6)
     federation.enrol("p0")
     assert isinstance(federation.run_round().phase, Recovered)
-    federation._tell_ending()
+    federation.tell_ending()
     (context,) = federation.sets
     federation.use(
         federation.study_of(
@@ -141,7 +141,7 @@ def voided(federation: Ledgered) -> None:
     outcome = federation.run_round()
     federation.tamper = untampered
     assert isinstance(outcome.phase, Voided)
-    federation._tell_ending()
+    federation.tell_ending()
 
 
 @pytest.mark.parametrize("ending", ["void", "erased", "lost", "none", "half"])
@@ -160,7 +160,7 @@ def test_only_a_chain_that_told_nothing_is_refunded(tmp_path: Path, ending: str)
         federation.drop = dict.fromkeys((3, 4, 5), After.ANNOUNCEMENT) if ending == "lost" else {}
         assert isinstance(federation.run_round().phase, ClosedByAdmin if ending == "lost" else Recovered)
     federation.drop = {}
-    federation._tell_ending()
+    federation.tell_ending()
     for member in federation.ids:
         ledger, free = federation.ledgers[member], ending in {"void", "erased"}
         [run] = ledger.list_runs()
@@ -257,7 +257,7 @@ def test_no_run_repeats_a_noisy_one(tmp_path: Path) -> None:
     federation = noisy(tmp_path)
     federation.enrol("p0")
     assert isinstance(federation.run_round().phase, Recovered)
-    federation._tell_ending()
+    federation.tell_ending()
     (context,) = federation.sets
     federation.use(federation.study_of(extractor="ab" * 32, noise=None))
     refuse_to_pair(federation, "p0", context, Cause.REPEAT_MISMATCH)

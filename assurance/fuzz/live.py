@@ -117,7 +117,7 @@ class Watched(Federation):
         certified = [link for link in self.links if link.step == SUM_STEP and link.context in self.sets]
         if not certified:
             return None
-        self._tell_ending()
+        self.tell_ending()
         self.enrol(certified[-1].period, certified[-1].context)
         return self.run_round()
 

@@ -75,7 +75,7 @@ class Rounds(Federation):
         """Show a member the ciphertexts that it missed, and tell it how its attempts ended."""
         phase = self.phases[member] = self.phases[member].erase_expired(self.now_s)
         if isinstance(phase, Paired) and phase.manifest == self.manifest:
-            self._tell(member, self.ciphertexts[member])
+            self.tell_member(member, self.ciphertexts[member])
             phase = self.phases[member]
         if isinstance(phase, EnrolmentPhase):
             TALLY.reached["lapsed"] += isinstance(phase, Lapsed)
@@ -86,9 +86,9 @@ class Rounds(Federation):
         for context in missed:
             if phase.history.count_of(context) is None:
                 for message in self.endings.get(context, ()):
-                    self._tell(member, message)
+                    self.tell_member(member, message)
 
-    def _tell_ending(self) -> None:
+    def tell_ending(self) -> None:
         """Do nothing: `catch_up` tells the members."""
 
     def keep_ending(self, context: bytes) -> None:
@@ -164,12 +164,12 @@ class Rounds(Federation):
             }
             for member in manifest.members:
                 if member not in self.absent | self.unlucky:
-                    self._tell(member, self.ciphertexts[member])
+                    self.tell_member(member, self.ciphertexts[member])
         return window
 
     def _pairings(self, member: str, window: PairingWindow) -> list[Pairing]:
         """Return what a member sends when it is shown the cards of a manifest."""
-        replies = self._tell(member, window.enrolling.cards_for(window.manifest, member))
+        replies = self.tell_member(member, window.enrolling.cards_for(window.manifest, member))
         TALLY.receives += 1
         if member in self.liars and self.deceit:
             random, told = Random(f"{self.deceit} {member} {window.number}"), list[Message]()
@@ -267,7 +267,7 @@ class Loyal(RuleBasedStateMachine):
             return []
         federation.catch_up(member)
         if isinstance(message, Opening) or federation._has_opened(member, federation.phase.attempt):
-            replies = federation._tell(member, message)
+            replies = federation.tell_member(member, message)
         else:
             replies = federation._tell_late(member, federation.phase.attempt.opening, message)
         opened = federation.phases[member]
@@ -287,7 +287,7 @@ class Loyal(RuleBasedStateMachine):
         federation = self.federation
         if getattr(getattr(message, "header", message), "context", self.context) != self.context:
             self.late.add(member)
-        federation.phase = federation._answer(federation.phase, member, message)
+        federation.phase = federation.take_reply(federation.phase, member, message)
         if isinstance(federation.phase, Freezing):
             federation.proposed = federation.phase.survivors  # type: ignore[attr-defined]  # for `other_report`
         TALLY.receives += 1
@@ -396,7 +396,7 @@ class Loyal(RuleBasedStateMachine):
         federation = self.federation
         assert federation.phase.deadline_s is not None
         federation.now_s = federation.phase.deadline_s
-        federation.phase = federation._moved(federation.phase.pass_deadline(federation.now_s))
+        federation.phase = federation.note_change(federation.phase.pass_deadline(federation.now_s))
 
     @precondition(lambda self: not self._ended)
     @rule(sure=st.integers(0, 7))
@@ -404,7 +404,7 @@ class Loyal(RuleBasedStateMachine):
         """Have the operator cancel the attempt."""
         if not sure:
             federation = self.federation
-            federation.phase = federation._moved(federation.phase.cancel(federation.now_s, "a test"))
+            federation.phase = federation.note_change(federation.phase.cancel(federation.now_s, "a test"))
 
     @precondition(lambda self: self._ended)
     @rule(anew=st.booleans(), deceit=st.integers(0, 1 << 16), unlucky=st.integers(0, 31))

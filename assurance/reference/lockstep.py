@@ -294,7 +294,7 @@ class Lockstep(Federation):
             case Disclosure():
                 self.alike(message, self.twin.disclose())
 
-    def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
+    def tell_member(self, member: str, message: Message) -> tuple[Message, ...]:
         if isinstance(message, Cards):
             self.alike(message, self.twin.show(member))
         elif isinstance(message, Ciphertexts):
@@ -331,7 +331,7 @@ class Lockstep(Federation):
         twin, faults, phase = self._twin_of(member, message), len(self.faults), self.phases[member]
         if isinstance(message, Opening) and isinstance(phase, Attempting):
             self.phases[member] = phase.erase_expired(self.now_s)  # as every driver does once the latest end has passed
-        replies = super()._tell(member, message)
+        replies = super().tell_member(member, message)
         cause = self.faults[faults][1].cause.value if len(self.faults) > faults else None
         twin.now = int(self.now_s)
         if (
@@ -390,7 +390,7 @@ class Lockstep(Federation):
             self.compared["chunk"] += len(chunks)
         return replies
 
-    def _answer(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
+    def take_reply(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
         cause, faults = None, len(self.faults)
         read = isinstance(phase, TAKES.get(type(reply), ()))
         if isinstance(reply, Reveal) and isinstance(phase, Revealing):
@@ -400,7 +400,7 @@ class Lockstep(Federation):
                 self.twin.receive(reply.to_bytes())
             except Refused as refused:
                 cause = refused.args[0]
-        after = super()._answer(phase, member, reply)
+        after = super().take_reply(phase, member, reply)
         if read:
             assert cause == (self.faults[faults][1].cause.value if len(self.faults) > faults else None)
         return after

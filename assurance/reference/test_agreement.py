@@ -211,7 +211,7 @@ def forged(federation: Lockstep, rng: random.Random) -> None:
 def forget(federation: Lockstep, rng: random.Random) -> None:
     """Let the coordinator lose the last attempt, which certified no set; form a cohort of its period, or of the next one."""
     federation.drop, federation.lies = {}, {}
-    federation._tell_ending()
+    federation.tell_ending()
     link = federation.links[-1]
     federation.links, known = federation.links[:-1], federation.known[""]
     known.links = known.links[:-1]
@@ -222,7 +222,7 @@ def forget(federation: Lockstep, rng: random.Random) -> None:
 def another(federation: Lockstep, rng: random.Random) -> None:
     """Form the next cohort: of a new period of any kind, of a new study, or one that repeats a certified attempt."""
     federation.drop, federation.lies = {}, {}
-    federation._tell_ending()
+    federation.tell_ending()
     exact = [link for link in federation.links if link.context in federation.sets and link.repeats == NO_CONTEXT]
     question = federation.content.question
     exact = [link for link in exact if link.step in question.steps_in(link.period) and question.noise is None]
@@ -279,7 +279,7 @@ def on_a_ring(seed: int) -> Lockstep:
     for case in ("scattered", "window", "half"):
         federation.drop, federation.lies = {}, {}
         if federation.next_step() is None:
-            federation._tell_ending()
+            federation.tell_ending()
             federation.enrol(f"period-{case}")
         ring = reference.by_draw("ring", federation.twin.m)
         place, allowed = rng.randrange(n), federation.manifest.window_dropped_max
@@ -330,8 +330,8 @@ class Insistent(Lockstep):
         self.shown = defaultdict[str, dict[Message, None]](dict)
         super().__post_init__()
 
-    def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
-        replies = super()._tell(member, message)
+    def tell_member(self, member: str, message: Message) -> tuple[Message, ...]:
+        replies = super().tell_member(member, message)
         self.shown[member][message] = None
         here = self.twins[member].context
         for before in self.shown[member]:
@@ -339,7 +339,7 @@ class Insistent(Lockstep):
                 self.show(member, before)
         return replies
 
-    def _answer(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
+    def take_reply(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
         key, other = self.keys[member], reply
         match reply:
             case Upload():
@@ -352,7 +352,7 @@ class Insistent(Lockstep):
                     self._compare(phase, other)
             case Erased():
                 other = again(reply, key, revealed=bytes(range(32)))
-        after = super()._answer(phase, member, reply)
+        after = super().take_reply(phase, member, reply)
         if other != reply and type(after) is type(phase) and isinstance(after, TAKES[type(reply)]):
             self._compare(after, reply)
             self._compare(after, other)

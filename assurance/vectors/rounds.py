@@ -105,10 +105,10 @@ class Recorder(Federation):
             self._say(sender, "coordinator", sent)
         return sent
 
-    def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
+    def tell_member(self, member: str, message: Message) -> tuple[Message, ...]:
         self._say("coordinator", member, message)
         self.made: dict[str, str] = {}
-        replies = super()._tell(member, message)
+        replies = super().tell_member(member, message)
         if isinstance(message, Cards):
             self.paired[member].append(self.made)
         return replies

@@ -94,7 +94,7 @@ def resting(*, repeats: bool) -> tuple[Attempt, tuple[Survivor, ...], tuple[Surv
     count_rows(federation)
     if repeats:
         context = federation.run_round().phase.attempt.context
-        federation._tell_ending()
+        federation.tell_ending()
         federation.enrol("period-0", context)
     phase = federation.reach(Freezing)
     return phase.attempt, phase.survivors, phase.setting.earlier

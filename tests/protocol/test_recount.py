@@ -24,7 +24,7 @@ def test_lost_members_are_not_counted() -> None:
     federation = indicated(drop={5: After.OPENING, 6: After.UPLOAD})
     federation.drop = {}
     assert federation.ending is not None
-    federation._tell("member-6", federation.ending)
+    federation.tell_member("member-6", federation.ending)
     federation.disclose()
     # member-6's upload was whole
     assert counted(federation) == counted(federation, "member-6") == (6, 5, 5, 2, 1, 0)

@@ -96,7 +96,7 @@ def resting(*, repeats: bool) -> Federation:
     federation = Federation(6, margin=None if repeats else 1)
     if repeats:
         context = federation.run_round().phase.attempt.context
-        federation._tell_ending()
+        federation.tell_ending()
         federation.enrol("period-0", context)
     else:
         federation.run_round(dict.fromkeys(federation.ids, np.ones(4, np.int64)))

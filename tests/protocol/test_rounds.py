@@ -137,7 +137,7 @@ def repeat(federation: Federation, context: bytes, **question: object) -> Outcom
     period = next(link.period for link in federation.links if link.context == context)
     if question:
         federation.use(federation.study_of(**question))
-    federation._tell_ending()
+    federation.tell_ending()
     federation.enrol(period, context)
     return federation.run_round()
 

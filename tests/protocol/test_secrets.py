@@ -45,9 +45,9 @@ class Watched(Federation):
             }
             self.shown += phase.vouched_shares()
 
-    def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
+    def tell_member(self, member: str, message: Message) -> tuple[Message, ...]:
         self.note(self.phases[member])
-        replies = super()._tell(member, message)
+        replies = super().tell_member(member, message)
         self.note(self.phases[member])
         self.shown += [message, *replies]
         return replies

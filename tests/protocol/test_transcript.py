@@ -135,12 +135,12 @@ def test_what_changes_nothing_is_not_noted() -> None:
 def test_votes_that_nobody_asked_for_do_not_fill_the_file() -> None:
     federation = Federation(5)
     federation.begin()
-    federation.phase = federation._moved(federation.phase.cancel(federation.now_s))
+    federation.phase = federation.note_change(federation.phase.cancel(federation.now_s))
     context, key = of(Voiding, federation.phase).attempt.context, federation.keys["member-0"]
     vote = Vote.make_signed(key, context=context, member="member-0", outcome=bytes(32))
     for outcome in range(3):
         other = again(vote, key, outcome=bytes([outcome]) * 32)
-        federation.phase = federation._answer(federation.phase, "member-0", other)
+        federation.phase = federation.take_reply(federation.phase, "member-0", other)
     assert kinds(federation.transcript).count("Vote") == 1
 
 

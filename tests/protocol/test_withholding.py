@@ -154,7 +154,7 @@ def missed_the_count() -> Federation:
     federation = indicated(drop={6: After.OPENING})
     federation.drop = {}
     assert federation.ending is not None
-    federation._tell("member-6", federation.ending)
+    federation.tell_member("member-6", federation.ending)
     federation.disclose()
     assert counted(federation, "member-6") is not None
     return federation

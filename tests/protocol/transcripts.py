@@ -89,10 +89,10 @@ class Insistent(Federation):
 
     follow_up: Callable[[str, Message], Message | None] = staticmethod(lambda _member, _message: None)
 
-    def _answer(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
-        phase = super()._answer(phase, member, reply)
+    def take_reply(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
+        phase = super().take_reply(phase, member, reply)
         other = self.follow_up(member, reply)
-        return phase if other is None else super()._answer(phase, member, other)
+        return phase if other is None else super().take_reply(phase, member, other)
 
 
 class Chatty(Federation):
@@ -105,11 +105,11 @@ class Chatty(Federation):
         del message
         return ()
 
-    def _answer(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
+    def take_reply(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
         before = self.lies(reply) if member == self.liar else ()
         for each in before:
-            phase = super()._answer(phase, member, each)
-        return super()._answer(phase, member, reply)
+            phase = super().take_reply(phase, member, each)
+        return super().take_reply(phase, member, reply)
 
 
 def equivocating(liar: str, form: type[Message], **changes: Any) -> Insistent:

@@ -385,7 +385,7 @@ class Federation(Chain):
 
     def _show(self, member: str, message: Message) -> tuple[Message, ...]:
         shown = self.tamper(f"coordinator>{member}", message)
-        return () if shown is None else self._tell(member, shown)
+        return () if shown is None else self.tell_member(member, shown)
 
     @overload
     def ask(self, member: str, message: Message) -> tuple[MemberPhase, tuple[Message, ...]]: ...
@@ -456,9 +456,9 @@ class Federation(Chain):
     def begin(self, vectors: Vectors | None = None, terms: Terms | None = None) -> None:
         """Open the next attempt, in a new period's cohort once the run is over. Members first learn how the last attempt ended."""
         if terms is None and self.next_step() is None:
-            self._tell_ending()
+            self.tell_ending()
             self.enrol(f"period-{self.counter + 1}")
-        self._tell_ending()
+        self.tell_ending()
         terms = terms or self.terms()
         if vectors is None:
             vectors = self.vectors(terms.step)
@@ -470,7 +470,7 @@ class Federation(Chain):
         self.phase: CoordinatorPhase = Collecting.begin(attempt, self.now_s, earlier, shelf)
         self.transcript = Unwritten(()) if self.storage else Transcript.begin(attempt, self.cards)
 
-    def _tell_ending(self) -> None:
+    def tell_ending(self) -> None:
         """Show members that missed it how the last attempt ended."""
         if (ending := self.ending) is None:
             return
@@ -481,7 +481,7 @@ class Federation(Chain):
                 awaited += held.history.unsettled
             here = any(attempt.context == ending.context for attempt in awaited)
             if here and not self._gone(member, After.OPENING):
-                self._tell(member, ending)
+                self.tell_member(member, ending)
 
     def run_until(self, *forms: type[CoordinatorPhase]) -> CoordinatorPhase:
         """Drive the attempt until the coordinator is in one of these phases, has ended, or waits for vanished members."""
@@ -497,7 +497,7 @@ class Federation(Chain):
             if self.phase.deadline_s is None:
                 break
             self.now_s = self.phase.deadline_s
-            self.phase = self._moved(self.phase.pass_deadline(self.now_s))
+            self.phase = self.note_change(self.phase.pass_deadline(self.now_s))
         return self.phase
 
     def reach(self, stage: type[P]) -> P:
@@ -525,7 +525,7 @@ class Federation(Chain):
             for message in filter(None, (recovered.evictions, shown)):
                 sent = self.tamper(f"coordinator>{member}", message)
                 if sent is not None and not self._gone(member, After.REVEAL):
-                    self._tell(member, sent)
+                    self.tell_member(member, sent)
 
     def _lose(self, phase: Erasing) -> CoordinatorPhase:
         lost = Lost.make_signed(self.admin, context=phase.attempt.context)
@@ -554,7 +554,7 @@ class Federation(Chain):
         """Yield each member's messages, made one member at a time. A subclass may make them elsewhere."""
         return zip(members, map(says, members), strict=True)
 
-    def _serve(self, phase: CoordinatorPhase, member: str) -> CoordinatorPhase:
+    def serve_member(self, phase: CoordinatorPhase, member: str) -> CoordinatorPhase:
         """Give a member the coordinator's request, and the coordinator the member's answers."""
         return self._receive(phase, member, self._replies(phase, member))
 
@@ -565,7 +565,7 @@ class Federation(Chain):
             return ()
         shown = self.tamper(f"coordinator>{member}", request)
         if isinstance(shown, Opening) or self._has_opened(member, phase.attempt):
-            replies = self._tell(member, shown) if shown is not None else ()
+            replies = self.tell_member(member, shown) if shown is not None else ()
         else:
             replies = self._tell_late(member, phase.attempt.opening, shown)
         opened = self.phases[member]
@@ -577,7 +577,7 @@ class Federation(Chain):
         self, phase: CoordinatorPhase, member: str, replies: tuple[Message, ...]
     ) -> CoordinatorPhase:
         for reply in replies:
-            phase = self._answer(phase, member, reply)
+            phase = self.take_reply(phase, member, reply)
         return phase
 
     def _has_opened(self, member: str, attempt: Attempt) -> bool:
@@ -591,7 +591,8 @@ class Federation(Chain):
             return attempt.context in known
         return isinstance(held, Attempting | Closed) and held.opening == attempt.opening
 
-    def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
+    def tell_member(self, member: str, message: Message) -> tuple[Message, ...]:
+        """Show a member a message, and return its answers; keep its refusal in `faults`."""
         if self.restart:
             self.phases[member] = load_phase(self.phases[member].to_bytes())
         try:
@@ -608,8 +609,8 @@ class Federation(Chain):
         )  # as every driver does once a latest end has passed
         if isinstance(message, ErasureRequest) and isinstance(phase, Ready | Closed):
             return self._erase_unopened(member, opening, message)
-        self._tell(member, opening)
-        return self._tell(member, message) if message is not None else ()
+        self.tell_member(member, opening)
+        return self.tell_member(member, message) if message is not None else ()
 
     def _erase_unopened(self, member: str, opening: Opening, request: ErasureRequest) -> tuple[Message, ...]:
         phase = self.phases[member].erase_expired(self.now_s)
@@ -644,7 +645,8 @@ class Federation(Chain):
             return ()
         return announcements
 
-    def _answer(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
+    def take_reply(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
+        """Give the coordinator a member's message, as `tamper` changes it; keep its refusal in `faults`."""
         sent = self.tamper(member, reply)
         if sent is None:
             return phase
@@ -660,7 +662,8 @@ class Federation(Chain):
             self.faults.append(("coordinator", fault))
         return phase
 
-    def _moved(self, phase: CoordinatorPhase) -> CoordinatorPhase:
+    def note_change(self, phase: CoordinatorPhase) -> CoordinatorPhase:
+        """Note in the transcript what changes from the current phase to this one, and return it."""
         self.transcript = self.transcript.note_phase_change(self.phase, phase)
         return phase
 

@@ -135,7 +135,7 @@ def test_an_attempt_cancelled_before_a_vote_asks_for_void(stage: type[Coordinato
 def test_a_damaged_chunk_is_asked_for_again_while_uploads_are_collected() -> None:
     federation, before = at(Collecting)
     for member in federation.ids[:2]:
-        before = federation._serve(before, member)
+        before = federation.serve_member(before, member)
     member = "member-1"
     assert before.request_for(member) is None
     after = before.chunk_damaged(member, 0)

@@ -34,7 +34,7 @@ def show(federation: Federation, *answers: Message) -> list[Cause]:
     """Show the coordinator answers, note what becomes of them, and return the causes of those that it refused."""
     before = len(federation.faults)
     for answer in answers:
-        federation.phase = federation._answer(federation.phase, getattr(answer, "member", LIAR), answer)
+        federation.phase = federation.take_reply(federation.phase, getattr(answer, "member", LIAR), answer)
     return [fault.cause for _, fault in federation.faults[before:]]
 
 
@@ -59,7 +59,7 @@ def freezing() -> Federation:
 
 def voiding() -> Federation:
     federation = freezing()
-    federation.phase = federation._moved(federation.phase.cancel(federation.now_s))
+    federation.phase = federation.note_change(federation.phase.cancel(federation.now_s))
     assert isinstance(federation.phase, Voiding)
     return federation
 
@@ -75,7 +75,7 @@ def voided() -> Federation:
 def erasing() -> Federation:
     federation = voiding()
     federation.now_s = federation.phase.attempt.terms.latest_end_s
-    federation.phase = federation._moved(federation.phase.pass_deadline(federation.now_s))
+    federation.phase = federation.note_change(federation.phase.pass_deadline(federation.now_s))
     return federation
 
 
@@ -96,7 +96,7 @@ def revealing() -> Federation:
 
 def failed() -> Federation:
     federation = revealing()
-    federation.phase = federation._moved(federation.phase.cancel(federation.now_s))
+    federation.phase = federation.note_change(federation.phase.cancel(federation.now_s))
     assert isinstance(federation.phase, Failed)
     return federation
 
@@ -249,7 +249,7 @@ def test_a_second_report_is_noted_also_after_the_end() -> None:
 def test_a_second_refusal_is_ignored_once_its_question_is_over() -> None:
     federation = freezing()
     assert show(federation, answer_of(federation, Refusal, "member-4", cause="policy-refused")) == []
-    federation.phase = federation._moved(federation.phase.cancel(federation.now_s))
+    federation.phase = federation.note_change(federation.phase.cancel(federation.now_s))
     noted = federation.transcript.entries
     assert show(federation, answer_of(federation, Refusal, "member-4", cause="chain-broken")) == []
     assert federation.transcript.entries == noted
