@@ -330,10 +330,10 @@ _UNSENT_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _FIXED_HEADERS = {"user-agent": "veilsum", "accept-encoding": "identity"}
 
 
-def _client_options(url: str, verify: bool | str, cert: ClientCertificate | None) -> dict[str, Any]:  # noqa: FBT001 - as in `_tls_context`
+def _client_options(url: str, verify: bool | str, cert: ClientCertificate | None) -> dict[str, Any]:  # noqa: FBT001 - as in `make_tls_context`
     return {
         "base_url": _check_url(url),
-        "verify": _tls_context(url, verify, cert),
+        "verify": make_tls_context(url, verify, cert),
         "headers": _FIXED_HEADERS,
         "cookies": _no_cookies(),
         "trust_env": False,  # `_Way` reads it
@@ -413,7 +413,8 @@ def _check_url(url: str) -> str:
     return url
 
 
-def _tls_context(url: str, verify: bool | str, cert: ClientCertificate | None) -> ssl.SSLContext:  # noqa: FBT001 - requests' and httpx's own name and form
+def make_tls_context(url: str, verify: bool | str, cert: ClientCertificate | None) -> ssl.SSLContext:  # noqa: FBT001 - requests' and httpx's own name and form
+    """Return a context that verifies the server, unless told otherwise. Raises `Misuse` if a file can't be used."""
     if url.startswith("http://"):
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # unused; it trusts no authority, and reads none
     try:

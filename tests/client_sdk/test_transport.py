@@ -17,7 +17,7 @@ from client_sdk.effects import Compute, Flow, Pause, Request, Response, Unreache
 from client_sdk.environment import Environment
 from client_sdk.errors import Misuse, PeerFault, Unreachable
 from client_sdk.signing import Signer
-from client_sdk.transport import AsyncDriver, BlockingDriver, _tls_context
+from client_sdk.transport import AsyncDriver, BlockingDriver, make_tls_context
 from tests.support.raw_http import Script, answering, drip, take_slowly
 from tests.support.refusals import refused
 from veilsum.protocol.causes import Cause
@@ -384,14 +384,14 @@ def test_an_address_has_a_scheme_and_a_host(url: str) -> None:
 
 def test_tls_is_verified_unless_told_otherwise(tmp_path: Path) -> None:
     url = "https://sum.example.org"
-    checked, unchecked = _tls_context(url, True, None), _tls_context(url, False, None)
+    checked, unchecked = make_tls_context(url, True, None), make_tls_context(url, False, None)
     assert (checked.verify_mode, checked.check_hostname) == (ssl.CERT_REQUIRED, True)
     assert (unchecked.verify_mode, unchecked.check_hostname) == (ssl.CERT_NONE, False)
     with pytest.raises(Misuse, match=r"^verify: .*none.pem"):
-        _tls_context(url, str(tmp_path / "none.pem"), None)
+        make_tls_context(url, str(tmp_path / "none.pem"), None)
     for cert in (str(tmp_path / "none.pem"), (str(tmp_path / "a"), str(tmp_path / "b"))):
         with pytest.raises(Misuse, match=r"^cert: "):
-            _tls_context(url, True, cert)
+            make_tls_context(url, True, cert)
 
 
 async def test_a_flows_own_steps_leave_the_event_loop_free() -> None:

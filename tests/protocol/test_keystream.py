@@ -41,7 +41,7 @@ def test_agrees_with_aes_on_counter_blocks(ring: Ring, elements: int) -> None:
 def gcm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Use either implementation of the stream, whichever this machine would choose."""
     wide: bool = request.param
-    monkeypatch.setattr(keystream, "_WIDE_GCM", wide)
+    monkeypatch.setattr(keystream, "WIDE_GCM", wide)
     return wide
 
 
@@ -49,7 +49,7 @@ def gcm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool
 @pytest.mark.parametrize("ring", [Ring(32), Ring(48)])
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 0, 1), (0, 0, 1)])
 def test_long_chunks_give_the_same_masks_in_any_order(ring: Ring, order: tuple[int, ...]) -> None:
-    elements = keystream._KEYSTREAM_BLOCK_BYTES // ring.itemsize + 8
+    elements = keystream.KEYSTREAM_BLOCK_BYTES // ring.itemsize + 8
     masks = Masks(ring, added=SEEDS[:1])
     whole = reference(SEEDS[0], ring, 3 * elements)
     for chunk in order:
@@ -70,7 +70,7 @@ def test_a_long_vector_takes_its_first_blocks_alone_from_ctr_where_gcm_is_wide(
 
     monkeypatch.setattr(keystream, "Cipher", counting)
     masks = Masks(Ring(32), added=SEEDS[:2])
-    elements = keystream._KEYSTREAM_BLOCK_BYTES // 4
+    elements = keystream.KEYSTREAM_BLOCK_BYTES // 4
     for start in range(0, 3 * elements, elements):
         masks.apply_to_chunk(np.zeros(elements, np.uint32), start)
     assert opened == (["CTR", "CTR", "GCM", "GCM"] if gcm else ["CTR", "CTR"])

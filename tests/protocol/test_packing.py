@@ -44,7 +44,7 @@ def test_every_width_and_short_length_agrees_with_the_definition(bits: int) -> N
 
 @pytest.mark.parametrize("bits", WIDTHS)
 def test_blocks_join_without_a_seam(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_PACKING_BLOCK_BYTES", 1024)
+    monkeypatch.setattr(packing, "PACKING_BLOCK_BYTES", 1024)
     words = random_words(bits, 777)
     packed = pack_words(words, bits)
     assert bytes(packed) == reference(words, bits)

@@ -102,7 +102,7 @@ def test_boxes_are_aes_gcm(boxes: list[Vector], monkeypatch: pytest.MonkeyPatch)
         key, nonce, context, shares, ciphertext, tag = (
             bytes.fromhex(vector[name]) for name in ("key", "iv", "aad", "msg", "ct", "tag")
         )
-        monkeypatch.setattr(sealing, "_BOX_NONCE", nonce)
+        monkeypatch.setattr(sealing, "BOX_NONCE", nonce)
         sealed = sealing.seal_box(key, shares, context)
         opened: object
         try:
@@ -121,7 +121,7 @@ def test_a_box_has_no_other_tag_length(boxes: list[Vector], monkeypatch: pytest.
         key, nonce, context, ciphertext, tag = (
             bytes.fromhex(vector[name]) for name in ("key", "iv", "aad", "ct", "tag")
         )
-        monkeypatch.setattr(sealing, "_BOX_NONCE", nonce)
+        monkeypatch.setattr(sealing, "BOX_NONCE", nonce)
         for length in (0, 4, 8, 12, 15):
             with refused("box-refused", "eve"):
                 sealing.unseal_box(key, ciphertext + tag[:length], context, "eve")

@@ -132,7 +132,7 @@ def test_products_of_the_largest_elements_are_exact(terms: int) -> None:
     left[1] = 0xFFFF  # the largest low half
     right = np.full((terms, 3), LIMB_PRIME - 1, np.int64)
     expected = [[terms % LIMB_PRIME] * 3, [terms * 0xFFFF * (LIMB_PRIME - 1) % LIMB_PRIME] * 3]
-    assert shamir._multiply(left, right).tolist() == expected
+    assert shamir.multiply_elements(left, right).tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -199,10 +199,10 @@ def test_who_was_not_counted_and_uploads_all_the_same_is_left_out(
     monkeypatch: pytest.MonkeyPatch, *, careless: bool
 ) -> None:
     federation = missed_the_count()
-    monkeypatch.setattr("veilsum.protocol.member.ready.Ready._check_counts", lambda *_: None)
+    monkeypatch.setattr("veilsum.protocol.member.ready.Ready.check_counts", lambda *_: None)
     if careless:  # a coordinator that keeps uncounted members is refused by the decryptors
         monkeypatch.setattr(
-            "veilsum.protocol.proposal._as_counted", lambda _attempt, staying, _earlier: staying
+            "veilsum.protocol.proposal.keep_counted", lambda _attempt, staying, _earlier: staying
         )
         monkeypatch.setattr("veilsum.protocol.coordinator.checking.check_proposal", lambda *_: None)
     outcome = summed(federation)

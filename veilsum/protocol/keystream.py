@@ -29,12 +29,12 @@ CHUNK_STEP_ELEMENTS = 8
 """Chunks begin at multiples of this many elements."""
 
 _AES_BLOCK_BYTES = 16
-_KEYSTREAM_BLOCK_BYTES = 256 << 10
+KEYSTREAM_BLOCK_BYTES = 256 << 10
 # CTR xors the stream onto its input; zeros give the bare stream
-_ZEROS = memoryview(bytes(_KEYSTREAM_BLOCK_BYTES))
+_ZEROS = memoryview(bytes(KEYSTREAM_BLOCK_BYTES))
 _HEAD_BYTES = 2 * _AES_BLOCK_BYTES  # the stream's bytes before GCM's first
 # numpy's name for an instruction set that includes VAES and VPCLMULQDQ
-_WIDE_GCM = "AVX512_ICL" in np.show_config(mode="dicts").get("SIMD Extensions", {}).get("found", ())
+WIDE_GCM = "AVX512_ICL" in np.show_config(mode="dicts").get("SIMD Extensions", {}).get("found", ())
 
 
 class Masks:
@@ -60,7 +60,7 @@ class Masks:
         self._streams: list[tuple[CipherContext, np.ufunc]] = []
         self._position_elements: int | None = None  # position of the open streams
         # update_into requires one block more room than it writes
-        self._keystream = np.empty(_KEYSTREAM_BLOCK_BYTES + _AES_BLOCK_BYTES - 1, np.uint8)
+        self._keystream = np.empty(KEYSTREAM_BLOCK_BYTES + _AES_BLOCK_BYTES - 1, np.uint8)
 
     def __repr__(self) -> str:
         return f"<Masks of {len(self._terms)} seeds>"
@@ -85,7 +85,7 @@ class Masks:
             counter = offset_elements * itemsize // _AES_BLOCK_BYTES
             self._open_streams(CTR(counter.to_bytes(_AES_BLOCK_BYTES, "big")))
         self._position_elements = None  # in case the rest is interrupted
-        if offset_elements == 0 and chunk.nbytes >= _KEYSTREAM_BLOCK_BYTES and _WIDE_GCM:
+        if offset_elements == 0 and chunk.nbytes >= KEYSTREAM_BLOCK_BYTES and WIDE_GCM:
             head = _HEAD_BYTES // itemsize
             self._add_streams(chunk[:head])
             self._open_streams(GCM(bytes(12)))
@@ -99,9 +99,9 @@ class Masks:
     def _add_streams(self, words: Words) -> None:
         """Apply the streams block by block."""
         itemsize = self._ring.itemsize
-        step = _KEYSTREAM_BLOCK_BYTES // itemsize
+        step = KEYSTREAM_BLOCK_BYTES // itemsize
         target = self._keystream.data
-        stream = self._keystream[:_KEYSTREAM_BLOCK_BYTES].view(self._ring.dtype.newbyteorder("<"))
+        stream = self._keystream[:KEYSTREAM_BLOCK_BYTES].view(self._ring.dtype.newbyteorder("<"))
         for start in range(0, words.size, step):
             block = words[start : start + step]
             zeros, fresh = _ZEROS[: block.size * itemsize], stream[: block.size]

@@ -23,7 +23,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 # Measured at 64 KiB, 256 KiB, 1 MiB and 16 MiB. In smaller blocks, numpy's overhead per call slows widths with a long period
 # (63 bits: 22, 8, 5 ms); larger blocks exceed the cache and take more memory.
-_PACKING_BLOCK_BYTES = 1 << 20
+PACKING_BLOCK_BYTES = 1 << 20
 _SCRATCH_BYTES = 1 << 17
 
 
@@ -38,7 +38,7 @@ class _Frame:
         self.width = 8 * ring.itemsize
         common = gcd(ring.bits, self.width)
         self.period, packed_words = self.width // common, ring.bits // common
-        rows = max(1, min(-(-elements // self.period), _PACKING_BLOCK_BYTES // (self.period * ring.itemsize)))
+        rows = max(1, min(-(-elements // self.period), PACKING_BLOCK_BYTES // (self.period * ring.itemsize)))
         little = ring.dtype.newbyteorder("<")
         self.elements = np.empty((rows, self.period), little)
         self.packed = np.empty((rows, packed_words), little)

@@ -87,7 +87,7 @@ def choose_survivors(
         for member, upload in uploads.items()
         if clean[member] >= attempt.quorum.threshold
     }
-    counted = _as_counted(attempt, vouched, earlier)
+    counted = keep_counted(attempt, vouched, earlier)
     staying = _drop_cover(attempt, counted, disputes)
     if disputes and not may_be_proposed(attempt, staying.values(), earlier):
         # A member outside the sum loses nothing by lying, so its complaints count only if the sum survives them.
@@ -112,7 +112,7 @@ def may_be_proposed(attempt: Attempt, survivors: Iterable[Survivor], earlier: Se
     return True
 
 
-def _as_counted(
+def keep_counted(
     attempt: Attempt, staying: dict[str, Survivor], earlier: Sequence[SurvivorSet]
 ) -> dict[str, Survivor]:
     """Drop members that one of the counts did not count; each counted S∖E (FREEZE-8)."""

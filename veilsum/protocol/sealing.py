@@ -27,19 +27,19 @@ from veilsum.protocol.messages import (
 from veilsum.protocol.packing import pack_words
 from veilsum.protocol.shamir import SHARE_BYTES, share_secrets
 
-_BOX_NONCE = bytes(12)
+BOX_NONCE = bytes(12)
 """Zero is safe because the salt in `box_key` is fresh for every upload, so each key seals a single box."""
 
 
 def seal_box(key: bytes, shares: bytes, context: bytes) -> bytes:
     """Seal a box: ciphertext and 16-byte tag, bound to the context."""
-    return AESGCM(key).encrypt(_BOX_NONCE, shares, context)
+    return AESGCM(key).encrypt(BOX_NONCE, shares, context)
 
 
 def unseal_box(key: bytes, box: bytes, context: bytes, dealer: str) -> bytes:
     """Open a box and return its shares. Raises PeerFault(box-refused), which names the dealer."""
     try:
-        return AESGCM(key).decrypt(_BOX_NONCE, box, context)
+        return AESGCM(key).decrypt(BOX_NONCE, box, context)
     except (InvalidTag, ValueError) as error:
         raise PeerFault(Cause.BOX_REFUSED, f"the box from {dealer} does not open", [dealer]) from error
 

@@ -28,7 +28,7 @@ _LIMB_BITS = 30
 _LIMB_LIMIT = 1 << _LIMB_BITS
 _TOP_LIMIT = 1 << (8 * SECRET_BYTES - _LIMB_BITS * (_SECRET_LIMBS - 1))
 
-# Terms summed before a reduction: the largest power of two for which `_multiply` is exact.
+# Terms summed before a reduction: the largest power of two for which `multiply_elements` is exact.
 _EXACT_TERMS = 64
 
 # Elements of a product that are computed at a time, so that they fill 64 KiB: a deal to 100 takes 2.5 ms, and 6 if they exceed the cache.
@@ -73,7 +73,7 @@ def share_secrets(
     powers = np.ones((holders, threshold), np.int64)
     for j in range(1, threshold):
         powers[:, j] = powers[:, j - 1] * x % LIMB_PRIME
-    words = _multiply(powers, coefficients).astype("<u4")
+    words = multiply_elements(powers, coefficients).astype("<u4")
     return words.view(np.uint8).reshape(holders, len(secrets), SHARE_BYTES)
 
 
@@ -108,7 +108,7 @@ def recover_secrets(positions: Sequence[int], shares: Sequence[bytes]) -> list[b
     if len({len(row) for row in shares}) != 1:
         raise ShareError("the holders sent shares of different numbers of secrets")
     words = _parse_shares(b"".join(shares)).reshape(len(positions), -1)
-    limbs = _multiply(_lagrange_at_zero([position + 1 for position in positions]), words).reshape(
+    limbs = multiply_elements(_lagrange_at_zero([position + 1 for position in positions]), words).reshape(
         -1, _SECRET_LIMBS
     )
     if (limbs >= _LIMB_LIMIT).any() or (limbs[:, -1] >= _TOP_LIMIT).any():
@@ -152,7 +152,7 @@ def _lagrange_at_zero(xs: Sequence[int]) -> _Elements:
     )
 
 
-def _multiply(left: _Elements, right: _Elements) -> _Elements:
+def multiply_elements(left: _Elements, right: _Elements) -> _Elements:
     """Multiply matrices over GF(p), in groups of columns whose intermediate values stay in the cache."""
     product = np.empty((left.shape[0], right.shape[1]), np.int64)
     step = max(1, _SHARE_BLOCK_ELEMENTS // left.shape[0])

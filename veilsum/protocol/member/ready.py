@@ -152,7 +152,7 @@ class Ready(MemberPhase, kind=2):
         check_step(attempt)
         if (link := repeated_link(attempt)) is not None:
             check_repeats(attempt, history.finished_of(link.context))
-        self._check_counts(attempt)
+        self.check_counts(attempt)
         return Opened(self.advance_to(*opening.sequence_and_attempt, history), opening, (), SecretBytes()), ()
 
     def _check_ahead(self, opening: Opening) -> None:
@@ -162,7 +162,7 @@ class Ready(MemberPhase, kind=2):
                 f"round {opening.sequence}.{opening.attempt} is behind {self.sequence}.{self.attempt}",
             )
 
-    def _check_counts(self, attempt: Attempt) -> None:
+    def check_counts(self, attempt: Attempt) -> None:
         """Check the terms' withheld classes and evicted members against this member's recounts (OPEN-23, OPEN-24)."""
         terms = attempt.terms
         if not terms.counts:
