@@ -21,11 +21,12 @@ from tests.support.stage import Sent, Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.coordinator import Collecting
-from veilsum.protocol.member import Opened, Ready
+from veilsum.protocol.member import MemberPhase, Opened, Ready
 from veilsum.protocol.messages import ErasureRequest, Message, VoidRequest
 from veilsum.study.result_files import material_file
 
 
+@pytest.mark.parametrize("form", [Ready, Opened])
 @pytest.mark.parametrize(
     ("policy", "number", "cause"),
     [
@@ -34,22 +35,28 @@ from veilsum.study.result_files import material_file
         ({"lifetime_max_s": 60.0}, 1, Cause.POLICY_REFUSED),
         ({"approved": {bytes(32)}}, 1, Cause.STUDY_REFUSED),
         ({}, 2, Cause.ROSTER_ROLLBACK),
+        (None, 1, Cause.POLICY_REFUSED),
     ],
 )
-def test_what_was_opened_is_refused_where_policy_or_roster_are_stricter_by_now(
-    consortium: Consortium, policy: dict[str, Any], number: int, cause: Cause
+def test_nothing_is_opened_or_sent_where_policy_or_roster_are_stricter_by_now(
+    consortium: Consortium, policy: dict[str, Any] | None, number: int, cause: Cause, form: type[MemberPhase]
 ) -> None:
+    """Or where the run was given up."""
     cohort = consortium.enrol()
     round_id = consortium.open_round(cohort)
     steps = consortium.steps(consortium.contributions(round_id, ["member-0"])["member-0"])
     store = consortium.open["member-0"].session.store
-    while (held := store.load_phase(bytes.fromhex(cohort))) and not isinstance(held.phase, Opened):
+    while (held := store.load_phase(bytes.fromhex(cohort))) and not isinstance(held.phase, form):
         next(steps)
     steps.close()
-    consortium.policy = replace(consortium.policy, **policy)
+    if policy is None:
+        consortium.alone(consortium.member("member-0").give_up("study", "p1"))
+    else:
+        consortium.policy = replace(consortium.policy, **policy)
     consortium.operator.publish_roster(consortium.make_roster(number))
     with refusals.refused(cause, ...):
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+    assert store.load_phase(bytes.fromhex(cohort)) == held
     assert not consortium.requests("uploads")
 
 
@@ -342,22 +349,6 @@ def test_a_round_of_a_cohort_that_was_not_joined_is_no_business_of_a_member(
     round_id = consortium.open_round(cohort)
     with pytest.raises(NotEnrolled):
         consortium.alone(consortium.contributions(round_id, ["member-4"])["member-4"])
-
-
-@pytest.mark.parametrize("policy", [{"members_min": 4}, {"lifetime_max_s": 60.0}, None])
-def test_what_is_not_allowed_is_not_opened(consortium: Consortium, policy: dict[str, Any] | None) -> None:
-    """If the policy is stricter than before, or the run was given up."""
-    cohort = consortium.enrol()
-    round_id = consortium.open_round(cohort)
-    if policy is None:
-        consortium.alone(consortium.member("member-0").give_up("study", "p1"))
-    else:
-        consortium.policy = replace(consortium.policy, **policy)
-    with refusals.refused("policy-refused"):
-        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
-    held = consortium.open["member-0"].session.store.load_phase(bytes.fromhex(cohort))
-    assert held is not None
-    assert isinstance(held.phase, Ready)
 
 
 def test_a_result_that_is_refused_is_refused_again(consortium: Consortium) -> None:

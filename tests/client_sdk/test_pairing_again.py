@@ -17,11 +17,8 @@ from veilsum.protocol.member import Lapsed, Paired, Ready
 from veilsum.protocol.messages import Pairing
 
 
-def test_a_member_pairs_once_under_each_manifest(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_member_pairs_once_under_each_manifest(stage: Stage, tmp_path: Path) -> None:
     """Also if it is time to look for other runs while a poll brings the newer manifest."""
-    monkeypatch.setattr(stage.server.coordinator.polls, "_max_wait_s", 0.0)
     consortium = Consortium(stage, tmp_path, members=5)
     cohort = consortium.open_cohort()
     consortium.run_until(
