@@ -9,22 +9,27 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from client_sdk.progress import Progress, Step
 from tests.study.specs import NOISE, content_of, whole
-from tests.support.cli import EXTRACTOR, Cli
+from tests.support.cli import COMMAND, EXTRACTOR, Cli
 from tests.texts.backups import explain_backups
+from tests.texts.experiments import explain_experiments
 from tests.texts.tables import explain_tables
+from veilsum.cli.commands.member import make_progress_printer
 from veilsum.cli.moments import Moments
+from veilsum.cli.round_view import progress_line, show_view
 from veilsum.protocol.counting import CountOutcome
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
 from veilsum.protocol.messages.opening import LOST_REASON
-from veilsum.protocol.rest import RoundView, SiteReport, SitesView, SiteView, SpecView
+from veilsum.protocol.rest import CohortView, RoundView, SiteReport, SitesView, SiteView, SpecView
 from veilsum.protocol.study import Content, Question
 from veilsum.study.explain import Quotation, explain_study
 from veilsum.study.forecast import explain_forecast, forecast_study
@@ -132,6 +137,43 @@ def explain_over() -> Scene:
         yield f"- {name}: {run_over(question, '2026', links, outcome, NO_CONTEXT)}"
 
 
+# Cohorts
+
+MEMBERS = tuple(f"m{place:02}" for place in range(12))
+COHORT: dict[str, Any] = {
+    "cohort": "ab" * 32,
+    "federation": "ab" * 32,
+    "study": "ab" * 32,
+    "name": "digits",
+    "study_version": 1,
+    "period": "2026-11",
+    "counter": "0",
+    "repeats": None,
+    "version": 1,
+    "members": MEMBERS,
+    "quorum": None,
+    "fault": None,
+}
+FORMING: list[dict[str, Any]] = [
+    {"state": "enrolling", "cards": MEMBERS[:11], "deadline_s": 0.0},
+    {"state": "pairing", "cards": MEMBERS, "paired": MEMBERS[1:], "deadline_s": 0.0},
+    {"state": "pairing", "cards": MEMBERS, "left_out": MEMBERS[:1], "paired": MEMBERS[2:], "deadline_s": 0.0},
+    {"state": "formed", "cards": MEMBERS[:11], "deadline_s": None},
+    {"state": "formed", "cards": MEMBERS[:11], "left_out": MEMBERS[:2], "deadline_s": None},
+]
+
+
+def watch_cohorts() -> Scene:
+    """Yield a cohort's progress line by line, without times of day, and what is shown of it at the end."""
+    for changes in FORMING:
+        line, until, _ = progress_line(CohortView.model_validate(COHORT | changes)).partition(" until ")
+        yield f"- {line}{until and ' until …'}"
+    formed = CohortView.model_validate(COHORT | FORMING[-1] | {"paired": MEMBERS[2:11], "step": "sum"})
+    with redirect_stdout(StringIO()) as shown:
+        show_view(formed)
+    yield from (f"    {shorten(line)}" for line in shown.getvalue().splitlines())
+
+
 # Sites of a rehearsal
 
 WELL: dict[str, Any] = {
@@ -172,6 +214,38 @@ def judge_each_site() -> Scene:
 
 
 # Commands
+
+
+def list_commands() -> Scene:
+    """Yield each command as `--help` introduces it; the groups' names are the roles."""
+    yield from (f"    {line.rstrip()}" for line in describe_group(COMMAND))
+
+
+def describe_group(group: Any, path: str = "veilsum") -> Scene:
+    for name, command in group.commands.items():
+        panel = f" ({command.rich_help_panel})" if path == "veilsum" else ""
+        summary = command.help.split("\n")[0]
+        yield f"{path} {name}{panel}: {summary}"
+        if hasattr(command, "commands"):
+            yield from describe_group(command, f"{path} {name}")
+
+
+def watch_progress() -> Scene:
+    """Yield what a member sees while it waits; times of day are left out."""
+    waiting: dict[str, Any] = {"phase": "collecting", "total": 3, "until_s": 0.0}
+    with redirect_stderr(StringIO()) as shown:
+        tell = make_progress_printer()
+        for event in (
+            Progress(Step.MASKING, done=1, total=2),
+            Progress(Step.MASKING, done=2, total=2),
+            Progress(Step.WAITING, done=1, waiting_for=("a", "b"), **waiting),
+            Progress(Step.WAITING, done=1, waiting_for=("a", "b"), **waiting),
+            Progress(Step.WAITING, done=2, waiting_for=("b",), **waiting),
+            Progress(Step.ANSWERING, detail="vote"),
+        ):
+            tell(event)
+    yield from (f"    {line.partition(' until ')[0]}" for line in shown.getvalue().splitlines())
+
 
 KEY = f"{7:02x}" * 32
 NEW = f"--coordinator {KEY} --member a={'01' * 32} --member b={'02' * 32}"
@@ -251,10 +325,14 @@ SCENES: Scenes = {
     "What other studies say beside that": explain_others,
     "How a round ends": explain_ends,
     "Why a run is over": explain_over,
+    "How a cohort forms": watch_cohorts,
     "Sites of a rehearsal": judge_each_site,
+    "Commands": list_commands,
+    "What a member sees while it waits": watch_progress,
     "Commands that fail": run_commands,
     "Tables that cannot be read": read_tables,
     "Backups that are not restored": restore_backups,
+    "Experiments that cannot run": explain_experiments,
 }
 
 

@@ -63,18 +63,14 @@ def test_weights_other_than_those_saved_are_refused(tmp_path: Path) -> None:
         load_checkpoint(path)
 
 
-@pytest.mark.parametrize("metadata", [None, {"format": "pt"}, {"veilsum": "{}"}, {"veilsum": "no JSON"}])
-def test_another_safetensors_file_is_refused(tmp_path: Path, metadata: dict[str, str] | None) -> None:
+def test_another_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    save_file({"a": torch.zeros(1)}, path, metadata=metadata)
-    with pytest.raises(CheckpointError, match="no veilsum classifier"):
-        load_checkpoint(path)
-
-
-def test_a_file_that_is_no_safetensors_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
+    for metadata in (None, {"format": "pt"}, {"veilsum": "{}"}, {"veilsum": "no JSON"}):
+        save_file({"a": torch.zeros(1)}, path, metadata=metadata)
+        with pytest.raises(CheckpointError, match="classifier"):
+            load_checkpoint(path)
     path.write_bytes(b"not at all")
-    with pytest.raises(CheckpointError, match="no veilsum classifier"):
+    with pytest.raises(CheckpointError, match="classifier"):
         load_checkpoint(path)
 
 
@@ -83,7 +79,7 @@ def test_a_full_disk_is_an_error_of_the_system_and_leaves_the_file_as_it_was(tmp
     write_tensors(path, {"a": torch.ones(1)})
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-        with pytest.raises(OSError, match=r"can't be written: .*File too large"):
+        with pytest.raises(OSError, match="File too large"):
             write_tensors(path, {"a": torch.zeros(1000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -21,9 +21,9 @@ UNEVEN = dirichlet_partition(DIGITS.train.y.numpy(), 3, 0.5, np.random.default_r
 
 def test_a_device_that_is_not_there_is_refused_and_others_named() -> None:
     for name in ("nothing", "cuda:63"):
-        with pytest.raises(ValueError, match=f"device {name!r} can't be used here: .*; take cpu"):
+        with pytest.raises(ValueError, match=f"device {name!r} .*cpu"):
             Hardware.choose_device(name)
-    with pytest.raises(ValueError, match="device 'meta' can't be used here: it computes no numbers"):
+    with pytest.raises(ValueError, match="device 'meta'"):
         Hardware.choose_device("meta")
     assert Hardware.choose_device("cpu") == Hardware()
 

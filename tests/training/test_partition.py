@@ -112,7 +112,7 @@ def test_disjoint_shards_deal_a_class_to_as_many_members_as_any_other(
 ) -> None:
     labels = np.repeat(np.arange(classes), 40)
     if held > classes:
-        with pytest.raises(ValueError, match=f"a member can hold 1 to {classes} classes"):
+        with pytest.raises(ValueError, match=rf"\b{classes} classes"):
             shard_partition(labels, members, held, np.random.default_rng(seed))
         return
     partition = shard_partition(labels, members, held, np.random.default_rng(seed))
@@ -132,7 +132,7 @@ def test_quantities_differ_and_classes_do_not() -> None:
     largest = partition.label_counts[partition.sizes.argmax()] / partition.sizes.max()
     assert np.abs(largest - 0.25).max() < 0.02
     for beta in (0.0, np.inf):  # an infinite one would deal all records to one member
-        with pytest.raises(ValueError, match="beta must be positive and finite"):
+        with pytest.raises(ValueError, match="beta"):
             quantity_partition(labels, 5, beta, np.random.default_rng(0))
 
 

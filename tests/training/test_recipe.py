@@ -44,19 +44,20 @@ def test_the_seed_decides_the_initial_weights_and_leaves_torchs_generator_alone(
 
 
 @pytest.mark.parametrize(
-    ("choice", "reason"),
+    ("name", "value"),
     [
-        ({"rounds": 0}, "rounds must be positive"),
-        ({"local_epochs": 0}, "local_epochs must be positive"),
-        ({"batch_size": -1}, "batch_size must be positive"),
-        ({"lr": float("nan")}, "lr must be positive"),
-        ({"participation": 0.0}, "participation"),
-        ({"participation": 1.1}, "participation"),
-        ({"calibrate_every": 0}, "calibrate_every"),
+        ("rounds", 0),
+        ("local_epochs", 0),
+        ("batch_size", -1),
+        ("lr", float("nan")),
+        ("participation", 0.0),
+        ("participation", 1.1),
+        ("calibrate_every", 0),
     ],
 )
-def test_a_number_out_of_range_is_refused(choice: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
+def test_a_number_out_of_range_is_refused(name: str, value: float) -> None:
+    choice: dict[str, Any] = {name: value}
+    with pytest.raises(ValueError, match=name):
         Recipe(model=MLP, **choice)
 
 
@@ -81,7 +82,7 @@ def scaled(scale: float) -> Callable[[int, int], FixedHead]:
 def test_a_function_without_a_name_of_its_own_describes_nothing(head: Any) -> None:
     recipe = fedavg_recipe(MLP, head=head)
     assert recipe.build(10).head.out_features == 10
-    with pytest.raises(ValueError, match="has no name that identifies it: use a function of a module"):
+    with pytest.raises(ValueError, match="name"):
         recipe.describe()
 
 

@@ -111,15 +111,13 @@ def test_a_run_goes_on_for_more_rounds_if_its_rates_do_not_depend_on_them(tmp_pa
     resumed = train(long, DIGITS, PARTITION, snapshot=tmp_path)
     assert [record.rounds for record in resumed.history] == [4] * 4
     assert outcome(resumed) == outcome(train(long, DIGITS, PARTITION))
-    with pytest.raises(ResumeError, match="the snapshot holds 4 rounds, and 2 are wanted"):
+    with pytest.raises(ResumeError, match=r"\b4 rounds.*\b2\b"):
         train(short, DIGITS, PARTITION, snapshot=tmp_path)
 
 
 def test_a_cosine_does_not_go_on_for_more_rounds(tmp_path: Path) -> None:
     train(recipe(rounds=2), DIGITS, PARTITION, snapshot=tmp_path)
-    with pytest.raises(
-        ResumeError, match=r"round 2 was trained at the rate 0\.025, .* takes 0\.0426777 there"
-    ):
+    with pytest.raises(ResumeError, match=r"round 2 .*0\.025, .*0\.0426777"):
         train(recipe(rounds=4), DIGITS, PARTITION, snapshot=tmp_path)
 
 
@@ -145,7 +143,7 @@ def test_so_does_one_whose_head_was_calibrated_before_the_kill(tmp_path: Path) -
 def test_another_experiment_is_not_gone_on_from(tmp_path: Path) -> None:
     snapshot = tmp_path / "run"
     train(recipe(rounds=1), DIGITS, PARTITION, snapshot=snapshot)
-    with pytest.raises(ResumeError, match=r"lr is 0\.1 here and 0\.05 there"):
+    with pytest.raises(ResumeError, match=r"\blr .*0\.1 .*0\.05"):
         train(recipe(rounds=1, lr=0.1), DIGITS, PARTITION, snapshot=snapshot)
     other = dirichlet_partition(DIGITS.train.y.numpy(), 4, 0.5, np.random.default_rng(1), min_size=10)
     with pytest.raises(ResumeError, match="partition is"):
@@ -171,7 +169,7 @@ def test_a_damaged_memory_is_named(tmp_path: Path) -> None:
     train(recipe("scaffold"), DIGITS, PARTITION, snapshot=tmp_path)
     [path, *_] = tmp_path.glob("member-*")
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ResumeError, match=f"{path.name} holds no run to resume"):
+    with pytest.raises(ResumeError, match=path.name):
         train(recipe("scaffold", rounds=4), DIGITS, PARTITION, snapshot=tmp_path)
 
 
@@ -179,15 +177,15 @@ def test_a_damaged_memory_is_named(tmp_path: Path) -> None:
 def test_what_is_no_run_is_refused(tmp_path: Path, metadata: dict[str, str] | None) -> None:
     path = tmp_path / "server-1.safetensors"
     save_file({"a": torch.zeros(1)}, path, metadata=metadata)
-    with pytest.raises(ResumeError, match="no run to resume"):
+    with pytest.raises(ResumeError, match=path.name):
         train(recipe(), DIGITS, PARTITION, snapshot=tmp_path)
     path.write_bytes(b"no")
-    with pytest.raises(ResumeError, match="no run to resume"):
+    with pytest.raises(ResumeError, match=path.name):
         train(recipe(), DIGITS, PARTITION, snapshot=tmp_path)
 
 
 def test_a_loss_that_is_no_number_ends_the_run_and_says_what_to_do() -> None:
-    with pytest.raises(DivergedError, match=r"round 1, at a learning rate of 1e\+30: lower it") as caught:
+    with pytest.raises(DivergedError, match=r"1e\+30") as caught:
         train(recipe(lr=1e30), DIGITS, PARTITION)
     assert caught.value.round == 1
 
@@ -195,6 +193,6 @@ def test_a_loss_that_is_no_number_ends_the_run_and_says_what_to_do() -> None:
 def test_so_does_a_last_step_that_leaves_no_numbers(tmp_path: Path) -> None:
     # one step a member: its loss was taken before it
     last = recipe(lr=1e30, rounds=1, local_epochs=1, batch_size=10_000)
-    with pytest.raises(DivergedError, match="round 1, at a learning rate"):
+    with pytest.raises(DivergedError, match="round 1"):
         train(last, DIGITS, PARTITION, snapshot=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -41,5 +41,5 @@ def test_several_steps_are_single_steps_in_a_row() -> None:
 def test_a_fixed_head_cannot_be_spread() -> None:
     assert Spreading().start(linear_model()) == {}
     fixed = Classifier(linear_model().extractor, random_head(2, 2), normalise=False)
-    with pytest.raises(ValueError, match="needs a trained head"):
+    with pytest.raises(ValueError, match="head"):
         Spreading().start(fixed)

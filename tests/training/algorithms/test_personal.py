@@ -65,13 +65,13 @@ def test_the_head_comes_first_and_alone() -> None:
 
 @pytest.mark.parametrize("head_epochs", [0, 2, 3])
 def test_both_parts_have_an_epoch_at_least(head_epochs: int) -> None:
-    with pytest.raises(ValueError, match=f"head_epochs must lie between, not {head_epochs}"):
+    with pytest.raises(ValueError, match=f"head_epochs .*{head_epochs}"):
         fedavg_recipe(MLP, algorithm=ALGORITHMS["fedrep"](head_epochs=head_epochs), local_epochs=2)
 
 
 def test_a_fixed_head_has_no_epochs_of_its_own() -> None:
     recipe = spherefed_recipe(MLP, algorithm=ALGORITHMS["fedrep"](head_epochs=1), rounds=1, local_epochs=2)
-    with pytest.raises(ValueError, match="need a head that is learned"):
+    with pytest.raises(ValueError, match="FedRep"):
         recipe.build(10)
 
 

