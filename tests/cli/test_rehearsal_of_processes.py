@@ -42,7 +42,7 @@ MEMBERS, CLASSES, CANARIES = tuple(f"hospital-{letter}" for letter in "abcde"), 
 ROWS, SIDE = 600, 16
 DIM = 640
 """One vector has 1.2 MB: more than nginx lets through by default."""
-PLAN = DemoPlan(enrol_s=900, upload_s=16, answer_s=16)
+PLAN = DemoPlan(enrol_s=900, window_s=16)
 MEGABIT = 125_000
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 PATIENCE_S = 120.0

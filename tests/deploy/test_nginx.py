@@ -172,7 +172,7 @@ def test_a_signed_run(door: Door, tmp_path: Path) -> None:
     shown: dict[str, Any] = {"verify": str(door.authority.path), "cert": door.certificate}
     admin = create_admin(tmp_path / "admin")
     identities = [Identity.create(tmp_path / name, name) for name in ("a", "b", "c")]
-    content = demo_study(DemoPlan(), bytes.fromhex(EXTRACTOR), DIM, CLASSES, len(identities))
+    content = demo_study(DemoPlan(window_s=4), bytes.fromhex(EXTRACTOR), DIM, CLASSES, len(identities))
     policy = Policy(admin_key=admin.public, approved={content.approval})
 
     def contributed(identity: Identity) -> bool:

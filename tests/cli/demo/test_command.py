@@ -29,7 +29,7 @@ def two_rounds(seed: int) -> Recipe:
     return replace(demo_recipe(seed), rounds=2, local_epochs=1)
 
 
-QUICK = partial(DemoPlan, recipe=two_rounds, upload_s=5, answer_s=5)
+QUICK = partial(DemoPlan, recipe=two_rounds, window_s=5)
 
 
 def demo(*arguments: str) -> tuple[int, str, str]:

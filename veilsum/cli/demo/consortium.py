@@ -119,7 +119,7 @@ def demo_study(
             withhold=Withhold(margin=ROWS_MARGIN) if plan.withhold else None,
             noise=None,
             judge=None,
-            windows=Windows(enrol=plan.enrol_s, upload=plan.upload_s, answer=plan.answer_s),
+            windows=Windows(enrol=plan.enrol_s, upload=plan.window_s, answer=plan.window_s),
         ),
         after=After(ridge="gcv", publish=(), readers="members", ccvr=None),
         rehearsal=rehearsal,
@@ -132,7 +132,8 @@ def hold_run(plan: DemoPlan, learned: Learned, folder: Folder, screen: Screen, c
     dim, classes = learned.classifier.extractor.dim, learned.data.train.classes
     pack = learned.pack
     rehearsal = Rehearsal(pack=hashlib.sha256(pack.to_bytes()).hexdigest(), tolerance=suggest_tolerance(pack))
-    content = demo_study(plan, learned.digest, dim, classes, len(learned.members), rehearsal)
+    timed = plan.lengthen_windows(learned.seconds)
+    content = demo_study(timed, learned.digest, dim, classes, len(learned.members), rehearsal)
     with running_coordinator(children, folder, screen) as (operator, url):
         federation = Federation.publish_federation(
             folder.root, children, operator, url, learned.members, content, 0.0
