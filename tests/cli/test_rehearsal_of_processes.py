@@ -28,7 +28,6 @@ from veilsum.cli.demo.federation import Federation
 from veilsum.cli.demo.folder import Folder
 from veilsum.cli.demo.plan import DemoPlan
 from veilsum.cli.demo.processes import Children
-from veilsum.cli.demo.screen import Screen
 from veilsum.cli.rehearsing import Rehearsed, rehearse
 from veilsum.cli.running import Following
 from veilsum.protocol.periods import PeriodKind
@@ -272,8 +271,8 @@ def consortium(root: Path, canaries: Images) -> Iterator[Hospitals]:
     content = demo_study(PLAN, bytes(32), DIM, CLASSES, len(MEMBERS), named)
     question = content.question.model_copy(update={"members_min": len(MEMBERS) - 1})
     content = content.model_copy(update={"question": question})
-    folder, screen = Folder.claim_folder(root), Screen()
-    with Children() as children, running_coordinator(children, folder, screen) as (operator, url):
+    folder = Folder.claim_folder(root)
+    with Children() as children, running_coordinator(children, folder) as (operator, url):
         made = Federation.publish_federation(folder.root, children, operator, url, MEMBERS, content, 0.0)
         operator.publish_canaries(made.admin_key.hex(), pack)
         yield Hospitals(children, folder, made, canaries)

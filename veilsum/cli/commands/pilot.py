@@ -274,7 +274,7 @@ def _run_pilot(
     """Run the study. Returns a member's result, figures on accuracy and exactness, and the heads that follow from the same sums."""
     import numpy as np
 
-    from veilsum.cli.demo.coordinator import running_coordinator
+    from veilsum.cli.demo.coordinator import await_coordinator, running_coordinator
     from veilsum.cli.demo.federation import Federation
     from veilsum.cli.demo.processes import Children
 
@@ -286,7 +286,8 @@ def _run_pilot(
         arrays["ids"] = np.arange(len(table.labels)) if table.ids is None else np.array(table.ids.tolist())
         np.savez(folder.features_file(member), **arrays)
     with Children() as children:
-        with running_coordinator(children, folder, screen) as (operator, url):
+        with running_coordinator(children, folder) as (operator, url):
+            await_coordinator(children, operator, url, screen)
             federation = Federation.publish_federation(
                 folder.root, children, operator, url, members, content, _held_out_share(content, tables)
             )

@@ -78,7 +78,9 @@ def compare_heads(learned: Learned, held: DemoRun, folder: Folder) -> Comparison
     none = result.unanswered
     masked_head = with_head(learned.classifier, result.weights, result.bias, unanswered=none)
     plain_head = with_head(learned.classifier, plain.weights, plain.bias, unanswered=none)
-    heads = (learned.classifier, masked_head, plain_head, learned.fedavg, calibrated_fedavg(result, learned))
+    fedavg = learned.fedavg.result()
+    fedavg_plain = calibrate_fedavg(result, fedavg, learned)
+    heads = (learned.classifier, masked_head, plain_head, fedavg, fedavg_plain)
     test, withheld = learned.data.test, list(result.record.withheld)
     if withheld:
         test = test.subset(torch.from_numpy(np.flatnonzero(~np.isin(test.y.numpy(), withheld))))
@@ -109,9 +111,9 @@ def fit_in_the_clear(result: Result, survivors: Iterable[Part]) -> Solution:
     return solve_ffc(statistics, result.record.solution.grid)
 
 
-def calibrated_fedavg(result: Result, learned: Learned) -> Classifier:
-    """FedAvg's extractor under FFC's head, fitted in the clear to the records in the result's sum."""
-    unit = Classifier(learned.fedavg.extractor, learned.fedavg.head, normalise=True)  # as FFC sees features
+def calibrate_fedavg(result: Result, fedavg: Classifier, learned: Learned) -> Classifier:
+    """Put FFC's head, fitted in the clear to the records in the result's sum, on FedAvg's extractor."""
+    unit = Classifier(fedavg.extractor, fedavg.head, normalise=True)  # as FFC sees features
     data = learned.data.train
     features, labels = extract_features(unit, data.x).numpy(), data.y.numpy()
     held = dict(zip(learned.members, learned.partition.members, strict=True))

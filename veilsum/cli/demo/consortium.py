@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 import torch
 
+from client_sdk.operator import Operator
 from veilsum.cli.demo.canaries import write_member_file
-from veilsum.cli.demo.coordinator import running_coordinator
 from veilsum.cli.demo.federation import Federation
 from veilsum.cli.demo.folder import Folder
 from veilsum.cli.demo.learning import Learned
@@ -126,40 +126,47 @@ def demo_study(
     )
 
 
-def hold_run(plan: DemoPlan, learned: Learned, folder: Folder, screen: Screen, children: Children) -> DemoRun:
-    """Start coordinator and members, rehearse, mend the member that a rehearsal names, and run the study; kill two members on the way."""
+def hold_run(
+    plan: DemoPlan,
+    learned: Learned,
+    folder: Folder,
+    screen: Screen,
+    children: Children,
+    operator: Operator,
+    url: str,
+) -> DemoRun:
+    """Start the members, rehearse, mend the member that a rehearsal names, and run the study; kill two members on the way."""
     first, second = choose_casualties(learned)
     dim, classes = learned.classifier.extractor.dim, learned.data.train.classes
     pack = learned.pack
     rehearsal = Rehearsal(pack=hashlib.sha256(pack.to_bytes()).hexdigest(), tolerance=suggest_tolerance(pack))
     timed = plan.lengthen_windows(learned.seconds)
     content = demo_study(timed, learned.digest, dim, classes, len(learned.members), rehearsal)
-    with running_coordinator(children, folder, screen) as (operator, url):
-        federation = Federation.publish_federation(
-            folder.root, children, operator, url, learned.members, content, 0.0
-        )
-        operator.publish_canaries(federation.admin_key.hex(), pack)
-        began = time.perf_counter()
-        mistaken = choose_mistaken(learned)
-        transposed = folder.member_folder(mistaken) / "transposed.npz"
-        _write_transposed(learned, mistaken, transposed)
-        for member in learned.members:
-            if member == mistaken:
-                federation.start_member(member, transposed, once=False)
-            else:
-                federation.start_member(member, folder.features_file(member))
-        [row] = [each for each in federation.rehearse_study(screen, unready=[mistaken]).rows if not each.ok]
-        screen.print_event(f"{mistaken}: canaries differ by {row.canaries}. It reads its images anew")
-        children.kill_child(mistaken)
-        federation.start_member(mistaken, folder.features_file(mistaken))
-        federation.rehearse_study(screen)
-        ready = time.perf_counter()
-        killing = _Killing(children, screen, first, second)
-        view = federation.run_study(screen, killing)
-        if len(killing.dead) < 2:
-            raise DemoError(f"{second.member} was not killed in time: is this machine busy? Try again")
-        living = tuple(each for each in learned.members if each not in killing.dead)
-        children.join_children(living, DEMO_FINISH_S)
+    federation = Federation.publish_federation(
+        folder.root, children, operator, url, learned.members, content, 0.0
+    )
+    operator.publish_canaries(federation.admin_key.hex(), pack)
+    began = time.perf_counter()
+    mistaken = choose_mistaken(learned)
+    transposed = folder.member_folder(mistaken) / "transposed.npz"
+    _write_transposed(learned, mistaken, transposed)
+    for member in learned.members:
+        if member == mistaken:
+            federation.start_member(member, transposed, once=False)
+        else:
+            federation.start_member(member, folder.features_file(member))
+    [row] = [each for each in federation.rehearse_study(screen, unready=[mistaken]).rows if not each.ok]
+    screen.print_event(f"{mistaken}: canaries differ by {row.canaries}. It reads its images anew")
+    children.kill_child(mistaken)
+    federation.start_member(mistaken, folder.features_file(mistaken))
+    federation.rehearse_study(screen)
+    ready = time.perf_counter()
+    killing = _Killing(children, screen, first, second)
+    view = federation.run_study(screen, killing)
+    if len(killing.dead) < 2:
+        raise DemoError(f"{second.member} was not killed in time: is this machine busy? Try again")
+    living = tuple(each for each in learned.members if each not in killing.dead)
+    children.join_children(living, DEMO_FINISH_S)
     return DemoRun(
         federation,
         view,

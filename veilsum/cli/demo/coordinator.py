@@ -16,31 +16,35 @@ LOCAL_HOST = "127.0.0.1"
 
 
 @contextmanager
-def running_coordinator(children: Children, folder: Folder, screen: Screen) -> Iterator[tuple[Operator, str]]:
-    """Start a coordinator on a free port; yield its operator's client and its address once it answers."""
+def running_coordinator(children: Children, folder: Folder) -> Iterator[tuple[Operator, str]]:
+    """Start a coordinator on a free port; yield its operator's client, which waits for its first answer, and its address."""
     folder.coordinator.mkdir(mode=0o700)
     # This process talks to it too, without a proxy.
     os.environ.update({name: child_environment()[name] for name in ("NO_PROXY", "no_proxy")})
     port, token = free_port(), secrets.token_urlsafe(32)
     url = f"http://{LOCAL_HOST}:{port}"
     options = ["--host", LOCAL_HOST, "--port", str(port), "--timeout-graceful-shutdown", "2"]
+    children.start_child(
+        "the coordinator",
+        "uvicorn",
+        "service.app:app",
+        *options,
+        log=folder.logs / "coordinator",
+        environment=child_environment(
+            VEILSUM_DATA_DIR=str(folder.coordinator / "data"), VEILSUM_OPERATOR_TOKEN=token
+        ),
+        folder=folder.coordinator,
+        lasting=True,
+    )
     with Operator(url, token, patience_s=DEMO_START_S) as operator:
-        with screen.show_stage("Coordinator") as stage:
-            children.start_child(
-                "the coordinator",
-                "uvicorn",
-                "service.app:app",
-                *options,
-                log=folder.logs / "coordinator",
-                environment=child_environment(
-                    VEILSUM_DATA_DIR=str(folder.coordinator / "data"), VEILSUM_OPERATOR_TOKEN=token
-                ),
-                folder=folder.coordinator,
-                lasting=True,
-            )
-            children.call_watching(operator.coordinator)
-            stage.outcome = f"answers at {url}"
         yield operator, url
+
+
+def await_coordinator(children: Children, operator: Operator, url: str, screen: Screen) -> None:
+    """Wait until a coordinator answers. Raises DemoError if its process ends."""
+    with screen.show_stage("Coordinator") as stage:
+        children.call_watching(operator.coordinator)
+        stage.outcome = f"answers at {url}"
 
 
 def child_environment(**additional: str) -> dict[str, str]:

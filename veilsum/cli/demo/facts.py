@@ -177,7 +177,7 @@ def gather_facts(seed: int, learned: Learned, held: DemoRun, comparison: Compari
 
 
 PHASE_NAMES = {
-    "training": "training SphereFed and FedAvg",
+    "training": "training SphereFed",
     "rehearsal": "process starts and two rehearsals",
     "enrolment": "key cards and pairing",
     "collecting": "masked uploads",

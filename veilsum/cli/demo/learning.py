@@ -1,18 +1,15 @@
 """The extractor: trained by the members together, then each member's features from it."""
 
-import multiprocessing
-import pickle
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
-from typing import cast
 
 import torch
 
 from training.checkpoint import save_checkpoint
 from training.data.catalogue import load_digits_dataset
 from training.data.dataset import Dataset, Split
-from training.federated import Trained, train
+from training.federated import train
 from training.heads import Classifier
 from training.partition import Partition
 from training.resume import RoundRecord
@@ -22,7 +19,6 @@ from veilsum.cli.demo.plan import DemoPlan, demo_fedavg_recipe, demo_partition, 
 from veilsum.cli.demo.screen import Screen
 from veilsum.cli.training_run import DIGITS_PREPROCESSING
 from veilsum.study.canaries import CanaryPack
-from veilsum.system.processes import end_with_parent
 
 EVEN_ROUNDS = 5
 
@@ -33,15 +29,16 @@ class Learned:
 
     Attributes:
         classifier: SphereFed's, under the fixed head that it was trained with.
+        fedavg: FedAvg's, whose training may still run.
         members: in the partition's order.
         canaries: test records, which each member's file holds too.
         pack: of the canaries.
         accuracies: SphereFed's on the test records after each round.
-        seconds: of both runs side by side.
+        seconds: of SphereFed's training.
     """
 
     classifier: Classifier
-    fedavg: Classifier
+    fedavg: Future[Classifier]
     data: Split
     partition: Partition
     members: tuple[str, ...]
@@ -52,8 +49,8 @@ class Learned:
     seconds: float
 
 
-def train_federation(plan: DemoPlan, folder: Folder, screen: Screen) -> Learned:
-    """Train SphereFed, with FedAvg beside it, and write SphereFed's checkpoint and each member's features."""
+def train_federation(plan: DemoPlan, folder: Folder, screen: Screen, beside: Executor) -> Learned:
+    """Train SphereFed, leave FedAvg's training to `beside`, and write SphereFed's checkpoint and each member's features."""
     data = load_digits_dataset(plan.seed)
     deal = rare_partition if plan.withhold else demo_partition
     partition = deal(data.train, plan.seed)
@@ -67,20 +64,12 @@ def train_federation(plan: DemoPlan, folder: Folder, screen: Screen) -> Learned:
         if plan.withhold:
             # Digits dealt evenly are soon learnt, and little would be left to calibrate.
             recipe = replace(recipe, rounds=min(recipe.rounds, EVEN_ROUNDS))
-        spawning = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(1, spawning, end_with_parent) as beside:
-            baseline = beside.submit(
-                _train_pickled, pickle.dumps((demo_fedavg_recipe(recipe), data, partition))
-            )
-            trained = train(recipe, data, partition, progress=progress)
-            last = trained.history[-1]
-            stage.update_bar(last.rounds, last.rounds, "waiting for FedAvg")
-            fedavg = cast("Trained", pickle.loads(baseline.result()))  # noqa: S301  from our own child process
-        stage.outcome = (
-            f"{last.rounds} rounds on {len(partition)} members' digits: {last.accuracy:.1%}; "
-            f"FedAvg {fedavg.history[-1].accuracy:.1%}"
-        )
+        trained = train(recipe, data, partition, progress=progress)
+        last = trained.history[-1]
+        stage.outcome = f"{last.rounds} rounds on {len(partition)} members' digits: {last.accuracy:.1%}"
     seconds = time.perf_counter() - began
+    # Only now: both draw from PyTorch's one generator, and the members' processes start meanwhile.
+    fedavg = beside.submit(lambda: train(demo_fedavg_recipe(recipe), data, partition).classifier)
     digest = save_checkpoint(trained.classifier, folder.extractor, preprocessing=DIGITS_PREPROCESSING)
     members = tuple(f"member-{k + 1:02}" for k in range(len(partition)))
     canaries = choose_canaries(data.test)
@@ -90,7 +79,7 @@ def train_federation(plan: DemoPlan, folder: Folder, screen: Screen) -> Learned:
         write_member_file(folder.features_file(member), trained.classifier, own, canaries)
     return Learned(
         trained.classifier,
-        fedavg.classifier,
+        fedavg,
         data,
         partition,
         members,
@@ -100,8 +89,3 @@ def train_federation(plan: DemoPlan, folder: Folder, screen: Screen) -> Learned:
         tuple(record.accuracy for record in trained.history),
         seconds,
     )
-
-
-def _train_pickled(choices: bytes) -> bytes:
-    """`train` in a process of its own. Pickled by hand, tensors travel as bytes and not as shared memory."""
-    return pickle.dumps(train(*pickle.loads(choices)))  # noqa: S301  from our own parent process

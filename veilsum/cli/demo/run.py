@@ -2,9 +2,11 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -13,6 +15,7 @@ from veilsum.cli import plots
 from veilsum.cli.demo import facts as wording
 from veilsum.cli.demo.comparison import compare_heads
 from veilsum.cli.demo.consortium import hold_run
+from veilsum.cli.demo.coordinator import await_coordinator, running_coordinator
 from veilsum.cli.demo.facts import (
     NUMBER_TO_BEAT,
     PHASE_NAMES,
@@ -45,10 +48,12 @@ def run_demo(
         DemoError: it can't go on. The folder is then left as it is.
     """
     folder = Folder.claim_folder(output)
-    with unwind_on_signal():
-        learned = train_federation(plan, folder, screen)
-        with Children() as children:
-            held = hold_run(plan, learned, folder, screen, children)
+    torch.set_num_threads(1)  # on images this small more threads only wait for each other
+    with unwind_on_signal(), ThreadPoolExecutor(1) as beside:
+        with Children() as children, running_coordinator(children, folder) as (operator, url):
+            learned = train_federation(plan, folder, screen, beside)
+            await_coordinator(children, operator, url, screen)
+            held = hold_run(plan, learned, folder, screen, children, operator, url)
         with screen.show_stage("Comparison") as stage:
             comparison = compare_heads(learned, held, folder)
             stage.outcome = (
