@@ -1,8 +1,9 @@
-"""Run the commands of docs/tutorials/five-parties.md, each in its party's folder, and write what they print into the page.
+"""Run a page's commands, each in its party's folder; write what those of docs/tutorials/five-parties.md print into the page.
 
     .venv/bin/python -m tests.docs.transcript
 
-Commands of one block run at the same time, one after another otherwise. What `hospital-a` does the other hospitals do too.
+Commands run one after another. `operator run` and `member join` wait for each other: they run beside the commands that follow in their block.
+What `hospital-a` does the other hospitals of the page's roster do too.
 """
 
 import re
@@ -18,8 +19,7 @@ from pathlib import Path
 from typing import IO
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "five-parties.md"
-HOSPITALS = tuple(f"hospital-{letter}" for letter in "abcde")
-FIRST = HOSPITALS[0]
+FIRST = "hospital-a"
 LIMIT_S = 300.0
 """Time limit of a block on a slow, shared machine."""
 LINES_MAX = 24
@@ -27,6 +27,8 @@ LINES_MAX = 24
 
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(r"^([a-z-]+)\$ (veilsum .*)$", re.MULTILINE)
+_TAKES_PART = re.compile(r"\b(operator run|member join)\b")
+_HOSPITAL = re.compile(r"--member (hospital-[a-z])=")
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
 _HEX64 = re.compile(r"\b[0-9a-f]{64}\b")
 
@@ -82,28 +84,64 @@ def _digest_in(text: str, label: str) -> str:
     return found[1]
 
 
-def play(folder: Path) -> list[Printed]:
-    """Run the page in a folder. Raises AssertionError if a command fails."""
-    url, page = "", PAGE.read_text("utf-8")
-    [drawn] = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+@dataclass(frozen=True)
+class _Running:
+    party: str
+    command: str
+    """As the page shows it."""
+    process: subprocess.Popen[bytes]
+    out: IO[bytes]
+
+    def finish(self) -> Printed:
+        """Wait for its end. Raises AssertionError if it failed."""
+        code = self.process.wait(LIMIT_S)
+        text = _read(self.out)
+        assert code == 0, f"{self.party}$ {self.command}\n{text}"
+        return Printed(self.party, self.command, text)
+
+
+def play(folder: Path, page: Path = PAGE) -> list[Printed]:
+    """Run a page in a folder, over the features that `PAGE` draws. Raises AssertionError if a command fails."""
+    url, text = "", page.read_text("utf-8")
+    hospitals = tuple(dict.fromkeys(_HOSPITAL.findall(text)))
+    [drawn] = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     run = subprocess.run(
         [sys.executable, "-c", drawn], cwd=folder, check=True, timeout=LIMIT_S, capture_output=True, text=True
     )
     values, printed = dict([run.stdout.split()]), list[Printed]()
     with ExitStack() as lasting:
-        for block in _BLOCK.findall(page):
-            commands = _COMMAND.findall(block)
-            if commands[0][1].startswith("veilsum serve"):
-                [(party, command)] = commands
-                process, out = lasting.enter_context(_started(party, command, folder, ""))
-                url = _wait_for_address(process, out)
-                printed.append(Printed(party, command, _read(out)))
-            else:
-                for party, command, text in _run_together(commands, folder, url, values):
-                    _learn(party, command, text, values)
-                    if party not in HOSPITALS[1:]:
-                        printed.append(Printed(party, command, text))
+        for block in _BLOCK.findall(text):
+            with ExitStack() as ending:
+                running = list[_Running]()
+                for party, command in _COMMAND.findall(block):
+                    if command.startswith("veilsum serve"):
+                        process, out = lasting.enter_context(_started(party, command, folder, ""))
+                        url = _wait_for_address(process, out)
+                        printed.append(Printed(party, command, _read(out)))
+                        continue
+                    begun = [
+                        _Running(
+                            each,
+                            command,
+                            *ending.enter_context(
+                                _started(each, _fill_in(command, each, values), folder, url)
+                            ),
+                        )
+                        for each in (hospitals if party == FIRST else (party,))
+                    ]
+                    running += begun
+                    if not _TAKES_PART.search(command):
+                        for one in begun:
+                            _learn(one.finish(), values)
+                ended = [one.finish() for one in running]
+                printed += [each for each in ended if each.party not in hospitals[1:]]
     return [replace(each, text=_tidy(each, folder, url)) for each in printed]
+
+
+def _fill_in(command: str, party: str, values: Mapping[str, str]) -> str:
+    """Put a hospital's own name, and what earlier commands printed, into a command."""
+    own = command.replace(FIRST, party) if party.startswith("hospital") else command
+    return re.sub(r"\b[A-Z]+(-[A-Z])?\b", lambda name: values.get(name[0], name[0]), own)
 
 
 def _tidy(each: Printed, folder: Path, url: str) -> str:
@@ -120,34 +158,14 @@ def _wait_for_address(process: subprocess.Popen[bytes], out: IO[bytes]) -> str:
     return found[0]
 
 
-def _run_together(
-    commands: Sequence[tuple[str, str]], folder: Path, url: str, values: Mapping[str, str]
-) -> Iterator[tuple[str, str, str]]:
-    all_of = [
-        (each, command.replace(FIRST, each) if party == FIRST else command, command)
-        for party, command in commands
-        for each in (HOSPITALS if party == FIRST else (party,))
-    ]
-    with ExitStack() as running:
-        begun = []
-        for party, command, shown in all_of:
-            filled = re.sub(r"\b[A-Z]+(-[A-E])?\b", lambda name: values.get(name[0], name[0]), command)
-            begun.append((party, shown, *running.enter_context(_started(party, filled, folder, url))))
-        for party, shown, process, out in begun:
-            code = process.wait(LIMIT_S)
-            text = _read(out)
-            assert code == 0, f"{party}$ {shown}\n{text}"
-            yield party, shown, text
-
-
-def _learn(party: str, command: str, text: str, values: dict[str, str]) -> None:
+def _learn(printed: Printed, values: dict[str, str]) -> None:
     """Keep what later commands need of an output."""
-    if command.startswith("veilsum admin new"):
-        values["ADMIN"] = _digest_in(text, "federation")
-    elif command.startswith("veilsum member new"):
-        values[f"KEY-{party[-1].upper()}"] = _digest_in(text, "public key")
-    elif command.startswith("veilsum admin study sign"):
-        values["APPROVAL"] = _digest_in(text, "approval")
+    if printed.command.startswith("veilsum admin new"):
+        values["ADMIN"] = _digest_in(printed.text, "federation")
+    elif printed.command.startswith("veilsum member new"):
+        values[f"KEY-{printed.party[-1].upper()}"] = _digest_in(printed.text, "public key")
+    elif printed.command.startswith("veilsum admin study sign"):
+        values["APPROVAL"] = _digest_in(printed.text, "approval")
 
 
 def write(printed: Sequence[Printed]) -> None:
