@@ -1,5 +1,6 @@
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.support.remembered import remembered
 from tests.support.stage import Stage, standing
 from veilsum.protocol import round_spec
 from veilsum.protocol.messages import Certificate, Vote, void_hash
+from veilsum.protocol.shamir import share_secrets
 
 __all__ = ["remembered"]
 
@@ -72,6 +74,17 @@ def closed() -> Iterator[None]:
     yield
     while Consortium.made:
         Consortium.made.pop().close()
+
+
+@contextmanager
+def dealing_falsely() -> Iterator[None]:
+    """Have the members that deal in the block deal shares of another secret than their own."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            "veilsum.protocol.sealing.share_secrets",
+            lambda secrets, *rest: share_secrets([b"\x01" * 32] * len(secrets), *rest),
+        )
+        yield
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from client_sdk.progress import Step
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from service.coordination.summing import DamagedChunkError
+from tests.client_sdk.conftest import dealing_falsely
 from tests.support.consortium import CLASSES, DIM, Consortium
 from tests.support.refusals import refused
 from tests.support.stage import Stage
@@ -19,7 +20,6 @@ from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.record import sign_record
 from veilsum.protocol.sealing import Sealing
-from veilsum.protocol.shamir import share_secrets
 
 
 def test_a_round_gives_every_member_the_verified_weights_of_the_exact_sum(consortium: Consortium) -> None:
@@ -64,25 +64,19 @@ def test_an_upload_that_nothing_interrupts_is_masked_once(
     assert sorted(masked) == sorted([*range(chunks)] * len(results))
 
 
-def run_with_a_false_dealer(consortium: Consortium, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Any]:
+def run_with_a_false_dealer(consortium: Consortium) -> tuple[str, Any]:
     """Run a round in which member-3 deals shares of another secret than its own, and return it with the results."""
     round_id = consortium.open_round(consortium.enrol())
     flows = consortium.contributions(round_id)
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            "veilsum.protocol.sealing.share_secrets",
-            lambda secrets, *rest: share_secrets([b"\x01" * 32] * len(secrets), *rest),
-        )
+    with dealing_falsely():
         consortium.run_until(flows.pop("member-3"), "chunks/1")
     flows["member-3"] = consortium.contributions(round_id, ["member-3"])["member-3"]
     return round_id, consortium.together(flows)
 
 
-def test_a_false_dealer_is_evicted_and_everybody_keeps_the_proof(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_false_dealer_is_evicted_and_everybody_keeps_the_proof(stage: Stage, tmp_path: Path) -> None:
     consortium = Consortium(stage, tmp_path, members=5)
-    round_id, results = run_with_a_false_dealer(consortium, monkeypatch)
+    round_id, results = run_with_a_false_dealer(consortium)
     assert {type(result) for result in results.values()} == {Result}, results
     honest = [member for member in consortium.ids if member != "member-3"]
     assert consortium.total(round_id) == consortium.expected(round_id, honest)
@@ -108,11 +102,11 @@ def test_a_false_dealer_is_evicted_and_everybody_keeps_the_proof(
 
 
 def test_a_record_that_keeps_a_false_dealer_is_refused_by_whoever_saw_the_proof(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, tmp_path: Path
 ) -> None:
     consortium = Consortium(stage, tmp_path, members=5)
     consortium.misstate(evicted=())
-    round_id, results = run_with_a_false_dealer(consortium, monkeypatch)
+    round_id, results = run_with_a_false_dealer(consortium)
     faults = {member: result for member, result in results.items() if isinstance(result, PeerFault)}
     assert {(fault.cause, fault.parties) for fault in faults.values()} == {
         (Cause.RESULT_MISMATCH, ("coordinator",))

@@ -15,11 +15,11 @@ from client_sdk.result import Result
 from service.coordination import solving
 from service.coordination.documents import DISCLOSURE_DOCUMENT
 from service.storage.blobs import FileBlobs
+from tests.client_sdk.conftest import dealing_falsely
 from tests.support import refusals
 from tests.support.answers import refused
 from tests.support.consortium import DIM, LEAST, Consortium, unchanged
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.shamir import share_secrets
 from veilsum.protocol.study import DAY_S
 from veilsum.study.vectors import compute_vector
 
@@ -224,19 +224,13 @@ def flows_of(
     return {m: consortium.open[m].next_result(agent) for m, agent in made.items()}
 
 
-def test_records_are_free_if_too_few_are_left_that_were_counted(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_are_free_if_too_few_are_left_that_were_counted(stage: Stage, tmp_path: Path) -> None:
     """Two of seven sleep through the count, and one of the five that are needed proves false."""
     consortium = hospitals(stage, tmp_path, ("a", "b", "c"), members=7)
     given = {m: Records(*data_of(consortium, m, "p1", rare=False), ids(60)) for m in consortium.ids}
     cohort = enrolled(consortium, "p1", given)
     count, awake, false = consortium.open_round(cohort), consortium.ids[:5], "member-3"
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            "veilsum.protocol.sealing.share_secrets",
-            lambda secrets, *rest: share_secrets([b"\x01" * 32] * len(secrets), *rest),
-        )
+    with dealing_falsely():
         consortium.run_until(consortium.contributions(count, [false])[false], "chunks/0")
     flows = flows_of(consortium, count, {m: given[m] for m in awake}, agents=False)
     ends = consortium.together(flows, stuck=consortium.expiring(count))
@@ -253,18 +247,14 @@ def test_records_are_free_if_too_few_are_left_that_were_counted(
 
 
 def test_a_count_that_had_no_member_to_spare_goes_on_to_the_sum_without_a_false_one(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, tmp_path: Path
 ) -> None:
     """A count needs more members than a sum: its margin is for those that are lost after it."""
     consortium = hospitals(stage, tmp_path, ("a", "b", "c"), members=7, margin=1)
     given = {m: Records(*data_of(consortium, m, "p1", rare=False), ids(60)) for m in consortium.ids}
     cohort = enrolled(consortium, "p1", given)
     count, false = consortium.open_round(cohort), "member-3"
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            "veilsum.protocol.sealing.share_secrets",
-            lambda secrets, *rest: share_secrets([b"\x01" * 32] * len(secrets), *rest),
-        )
+    with dealing_falsely():
         consortium.run_until(consortium.contributions(count, [false])[false], "chunks/0")
     consortium.together(consortium.contributions(count, consortium.ids[:6]), stuck=consortium.expiring(count))
     view = consortium.operator.round(count)

@@ -30,57 +30,36 @@ Handler = Callable[[httpx.Request], httpx.Response]
 Runner = Callable[..., Any]
 
 
-@pytest.fixture(params=["blocking", "async"])
-def run(request: pytest.FixtureRequest) -> Runner:
-    """Run a flow against a handler, and collect its pauses."""
+def run_blocking(flow: Flow[Any], url: str, **options: Any) -> Any:
+    driver = BlockingDriver(url, **options)
+    try:
+        return driver.run(flow)
+    finally:
+        driver.close()
 
-    def blocking(flow: Flow[Any], handler: Handler, pauses: list[float] | None = None) -> Any:
-        driver = BlockingDriver(
-            URL, transport=httpx.MockTransport(handler), sleep=([] if pauses is None else pauses).append
-        )
+
+def run_on_a_loop(flow: Flow[Any], url: str, **options: Any) -> Any:
+    async def main() -> Any:
+        driver = AsyncDriver(url, **options)
         try:
-            return driver.run(flow)
+            return await driver.run(flow)
         finally:
-            driver.close()
+            await driver.close()
 
-    def on_a_loop(flow: Flow[Any], handler: Handler, pauses: list[float] | None = None) -> Any:
-        async def sleep(seconds: float) -> None:
-            ([] if pauses is None else pauses).append(seconds)
-
-        async def main() -> Any:
-            driver = AsyncDriver(URL, transport=httpx.MockTransport(handler), sleep=sleep)
-            try:
-                return await driver.run(flow)
-            finally:
-                await driver.close()
-
-        return asyncio.run(main())
-
-    return blocking if request.param == "blocking" else on_a_loop
+    return asyncio.run(main())
 
 
-@pytest.fixture(params=["blocking", "async"])
+@pytest.fixture(params=[run_blocking, run_on_a_loop], ids=["blocking", "async"])
 def real_run(request: pytest.FixtureRequest) -> Runner:
     """Run a flow against a server."""
+    runner: Runner = request.param
+    return runner
 
-    def blocking(flow: Flow[Any], url: str) -> Any:
-        driver = BlockingDriver(url)
-        try:
-            return driver.run(flow)
-        finally:
-            driver.close()
 
-    def on_a_loop(flow: Flow[Any], url: str) -> Any:
-        async def main() -> Any:
-            driver = AsyncDriver(url)
-            try:
-                return await driver.run(flow)
-            finally:
-                await driver.close()
-
-        return asyncio.run(main())
-
-    return blocking if request.param == "blocking" else on_a_loop
+@pytest.fixture
+def run(real_run: Runner) -> Runner:
+    """Run a flow against a handler."""
+    return lambda flow, handler: real_run(flow, URL, transport=httpx.MockTransport(handler))
 
 
 def one(request: Request) -> Flow[Response | Unreached]:

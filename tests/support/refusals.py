@@ -6,6 +6,7 @@ from types import EllipsisType
 
 import pytest
 
+from client_sdk.errors import NoResult
 from veilsum.protocol.errors import PeerFault
 
 
@@ -16,3 +17,12 @@ def refused(cause: str, *parties: str | EllipsisType) -> Iterator[pytest.Excepti
         yield caught
     assert caught.value.cause == cause, caught.value
     assert parties in {(...,), caught.value.parties}, caught.value
+
+
+@contextmanager
+def ended(state: str, cause: str = "") -> Iterator[None]:
+    """Expect that a round ends in this state for a member, and for this cause if one is given, in the block."""
+    with pytest.raises(NoResult) as caught:
+        yield
+    assert caught.value.state == state, caught.value
+    assert cause in {"", caught.value.cause}, caught.value
