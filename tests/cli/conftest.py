@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import structlog
 
+from service.access.accepting import PooledServer
 from service.access.connections import Connection
 from service.settings import Settings
 from tests.support.cli import TOKEN, Cli, Consortium, Outcome, run, streams
-from veilsum.cli import serving
 
 
 @pytest.fixture(scope="session")
@@ -19,11 +19,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ready, servers, ends = threading.Event(), list[Any](), list[Outcome]()
     data, config = tmp_path_factory.mktemp("coordinator") / "data", structlog.get_config()
 
-    class Stoppable(serving._Server):
-        async def startup(self, sockets: Any = None) -> None:
-            await super().startup(sockets)
-            servers.append(self)
-            ready.set()
+    startup = PooledServer.startup
+
+    async def start(server: PooledServer, sockets: Any = None) -> None:
+        await startup(server, sockets)
+        servers.append(server)
+        ready.set()
 
     def serve() -> None:
         try:
@@ -32,7 +33,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             ready.set()
 
     with pytest.MonkeyPatch.context() as patch, streams():
-        patch.setattr(serving, "_Server", Stoppable)
+        patch.setattr(PooledServer, "startup", start)
         patch.setattr(os, "fsync", lambda _descriptor: None)
         patch.setenv("VEILSUM_OPERATOR_TOKEN", TOKEN)
         thread = threading.Thread(target=serve, daemon=True)

@@ -163,7 +163,7 @@ def test_a_pilot_deals_canaries_to_all_members_and_compares_them_first(
         given[:] = tables
         raise DemoError("enough")
 
-    monkeypatch.setattr(pilot, "_run_pilot", stops)
+    monkeypatch.setattr(pilot, "run_pilot", stops)
     cli.json("admin", "canaries", tmp_path / "pack.zip", "--features", public)
     rng = np.random.default_rng(1)
     rows = np.concatenate([rng.standard_normal((COUNT, DIM)), rng.standard_normal((200, DIM))])

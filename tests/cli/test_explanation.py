@@ -187,8 +187,8 @@ def test_the_question_says_how_much_noise_there_is(
     terminal: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(explanation, "measure_terminal", lambda: COLUMNS_MIN)
-    assert member._ask_approval(study(FAKE, ["a", "b"]))
-    assert member._ask_approval(study(FAKE, ["a", "b"], withhold=None, noise=NOISE))
+    assert member.ask_approval(study(FAKE, ["a", "b"]))
+    assert member.ask_approval(study(FAKE, ["a", "b"], withhold=None, noise=NOISE))
     assert ["exact: no noise" in text for text in terminal] == [True, False]
     assert "ε = 10" in terminal[1]
 
@@ -198,7 +198,7 @@ def test_nothing_is_asked_on_a_terminal_that_is_too_narrow(
 ) -> None:
     monkeypatch.setattr(explanation, "measure_terminal", lambda: COLUMNS_MIN - 1)
     with pytest.raises(Misuse, match="39 columns"):
-        member._ask_approval(study("p", ["a", "b"]))
+        member.ask_approval(study("p", ["a", "b"]))
     assert terminal == []
 
 
@@ -207,5 +207,5 @@ def test_nothing_is_asked_where_the_explanation_goes_elsewhere(
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
     with pytest.raises(Misuse, match="--approve"):
-        member._ask_approval(study("p", ["a", "b"]))
+        member.ask_approval(study("p", ["a", "b"]))
     assert terminal == []

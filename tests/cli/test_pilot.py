@@ -1,6 +1,7 @@
 """A whole pilot, in separate processes."""
 
 import hashlib
+import re
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from veilsum.cli.tables import Table, TableFormat
 def test_each_member_is_dealt_its_share_of_every_class(keys: np.ndarray, tmp_path: Path) -> None:
     labels = np.repeat(keys, (10, 7, 30))
     np.savez(tmp_path / "a.npz", features=np.arange(94.0).reshape(47, 2), labels=labels)
-    dealt = pilot._deal_tables([read_table(tmp_path / "a.npz")], 3)
+    dealt = pilot.deal_tables([read_table(tmp_path / "a.npz")], 3)
     assert sorted(row for table in dealt for row in table.features[:, 0]) == list(range(0, 94, 2))
     for key in keys.astype(str):
         held = [np.count_nonzero(table.labels.astype(str) == key) for table in dealt]
@@ -41,7 +42,7 @@ def test_a_study_that_names_its_columns_takes_them_from_each_table_by_name(
         given[:] = tables
         raise DemoError("enough")
 
-    monkeypatch.setattr(pilot, "_run_pilot", stops)
+    monkeypatch.setattr(pilot, "run_pilot", stops)
     names = ("age", "ldh")
     for member, order in enumerate(((0, 1), (1, 0), (0, 1))):
         rows = np.column_stack([rng.normal([10, 1000], 1, (90, 2))[:, order], np.arange(90) % 2])
@@ -62,7 +63,7 @@ def test_an_id_is_dealt_to_one_member(tmp_path: Path) -> None:
     ids = np.random.default_rng(0).integers(0, 20, 90)
     table = np.column_stack([np.ones((90, 2), int), ids % 2, ids])
     np.savetxt(tmp_path / "a.csv", table, "%d", ",", header="f,g,label,patient", comments="")
-    found = pilot._deal_tables([read_table(tmp_path / "a.csv", TableFormat("patient"))], 3)
+    found = pilot.deal_tables([read_table(tmp_path / "a.csv", TableFormat("patient"))], 3)
     dealt = [{*map(int, table.ids)} for table in found if table.ids is not None]
     assert sorted(each for held in dealt for each in held) == sorted({*ids.tolist()})
     assert {table.features.shape[1] for table in found} == {2}
@@ -75,11 +76,11 @@ def test_a_pilot_that_fails_keeps_copies_of_the_records_only_if_asked(
     def fails(folder: Folder, *_: object) -> None:
         folder.member_folder("m").mkdir(parents=True)
         folder.features_file("m").touch()
-        raise DemoError("a member has ended")
+        raise DemoError("ended")
 
-    monkeypatch.setattr(pilot, "_run_pilot", fails)
+    monkeypatch.setattr(pilot, "run_pilot", fails)
     words = ("pilot", "--members", 3, "--output", tmp_path / "pilot", *(["--keep"] if keep else []))
-    assert cli(*words).error == "a member has ended"
+    assert cli(*words).error == "ended"
     assert (tmp_path / "pilot/study.toml").exists()
     assert bool(list(tmp_path.rglob("features.npz"))) == keep
 
@@ -145,4 +146,4 @@ def test_a_pilot_says_before_it_starts_that_rows_are_unusable(
 ) -> None:
     np.savez(tmp_path / "a.npz", features=np.ones((60, 2)), labels=labels)
     said = cli("pilot", tmp_path / "a.npz", "--members", 3, "--output", tmp_path / "pilot").error
-    assert "member 1 has 0 rows with a label" in said or "row 0 (counted from 0) is not a class index" in said
+    assert re.search(r"member 1 .*\b0 rows|row 0 ", said)

@@ -22,7 +22,7 @@ from client_sdk.transport import BlockingDriver
 from tests.client_sdk.conftest import closed, stage
 from tests.support.consortium import CLASSES, DIM, NOISY, WITHHOLDING, Consortium, Tap
 from tests.support.stage import Stage
-from veilsum.cli.commands.member import _load_unexported
+from veilsum.cli.commands.member import load_unexported
 from veilsum.cli.rehearsing import Rehearsed, rehearse
 from veilsum.cli.running import find_study
 from veilsum.protocol.round_spec import RoundSpec
@@ -114,7 +114,7 @@ def test_a_rehearsal_of_sites_that_agree_is_checked_against_the_reference(
     assert "could hide" not in done.check
     for member in rehearsed.ids:
         assert rehearsed.ledger(member) == ()
-        assert _load_unexported(Store(rehearsed.folder / member)) == []  # a restarted agent has no result
+        assert load_unexported(Store(rehearsed.folder / member)) == []  # a restarted agent has no result
 
 
 @pytest.mark.parametrize("rehearsed", [6], indirect=True)

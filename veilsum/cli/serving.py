@@ -88,13 +88,13 @@ def serve_coordinator(
                 f"WARNING: {facts['url']} is plain HTTP on a network: anyone on the network path can read and change tokens, requests and results. "
                 "Give --tls-cert and --tls-key, or put a proxy with TLS in front and name it in VEILSUM_TRUSTED_PROXIES"
             )
-        served = _serve_here if processes == 1 else _serve_replica
+        served = serve_here if processes == 1 else serve_replica
         work, tell = partial(served, settings, listener, tls, quiet=quiet), lambda: started(facts)
         if not (work(tell) if processes == 1 else keep_workers(processes, work, tell)):
             raise Misuse("the coordinator did not start: see above")
 
 
-def _serve_here(
+def serve_here(
     settings: Settings, listener: socket.socket, tls: dict[str, Any], tell: Callable[[], None], *, quiet: bool
 ) -> bool:
     """Serve in this process, and return whether it called `tell`. Raises the Misuse or OSError that prevented the coordinator's start."""
@@ -139,10 +139,10 @@ def believe_last_hop(app: Any) -> Any:
     return answer
 
 
-def _serve_replica(*words: Any, **named: Any) -> None:
+def serve_replica(*words: Any, **named: Any) -> None:
     """Serve in one of several processes, and report an error at its start."""
     try:
-        _serve_here(*words, **named)
+        serve_here(*words, **named)
     except (Misuse, OSError) as error:
         print_note(f"veilsum: {error}")
 

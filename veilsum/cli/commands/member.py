@@ -167,7 +167,7 @@ def join(
             url,
             identity,
             policy,
-            progress=_progress_printer(),
+            progress=make_progress_printer(),
             verify=verify_argument(ca),
             cert=client_certificate(),
         )
@@ -199,7 +199,7 @@ def join(
                 _check_extractor(member, agreed, standardise, records)
             pin_admin_key(identity.folder, key)
         with open_member(replace(given, approved=agreed)) as member:
-            missed = _load_unexported(store)
+            missed = load_unexported(store)
             joined = () if missed and once else member.join(records, once=once)
             for result in itertools.chain(missed, joined):
                 judged = result
@@ -276,7 +276,7 @@ def _approve_studies(
                 if not wanted and given.approved:
                     continue
                 _print_explanation(content, records)
-                if not wanted and not _ask_approval(content):
+                if not wanted and not ask_approval(content):
                     continue
                 kept[digest] = content.notes.name
                 write_durably(path, json.dumps(kept, indent=2).encode())
@@ -360,7 +360,8 @@ def _warn_of_table(content: "Content", records: "FileRecords") -> None:
         )
 
 
-def _ask_approval(content: "Content") -> bool:
+def ask_approval(content: "Content") -> bool:
+    """Ask a person on a terminal to approve a study. Raises `Misuse` if there is none."""
     from veilsum import study
     from veilsum.cli.explanation import check_terminal
 
@@ -410,7 +411,7 @@ def _save_result(store: "Store", result: "Result", folder: Path, read: list[dict
         print_figures(result.judge_figures, names)
 
 
-def _load_unexported(store: "Store") -> "list[Result]":
+def load_unexported(store: "Store") -> "list[Result]":
     """Load results that were verified but not saved, because this command was killed. Rehearsals are left out: they have no result to keep."""
     from client_sdk import Result
     from veilsum.protocol.periods import PeriodKind
@@ -444,7 +445,7 @@ def _spent_values(run: "Run") -> dict[str, Any]:
     }
 
 
-def _progress_printer() -> "Callable[[Progress], None]":
+def make_progress_printer() -> "Callable[[Progress], None]":
     """Return a function that reports progress on stderr, one line for each change."""
     from client_sdk.progress import Step
 

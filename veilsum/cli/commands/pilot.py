@@ -84,7 +84,7 @@ def pilot(
 
     pack = None if canaries is None else read_pack(canaries)
     files = _read_files(data or (), form)
-    tables = _deal_tables(files, members)
+    tables = deal_tables(files, members)
     extractor = "0" * 64
     if standardise is not None:
         moments = moments_in(standardise, tables)
@@ -107,7 +107,7 @@ def pilot(
         print_note(f"{check['member']}: {check['found']}")
     try:
         with unwind_on_signal():
-            result, values, table = _run_pilot(folder, content, tables, Screen(), pack)
+            result, values, table = run_pilot(folder, content, tables, Screen(), pack)
     finally:
         if not keep:
             folder.remove_secrets()
@@ -143,7 +143,7 @@ def _print_result(result: "Result", values: dict[str, Any], table: "HeadTable | 
         )
 
 
-def _deal_tables(files: "Sequence[Table]", members: int) -> "list[Table]":
+def deal_tables(files: "Sequence[Table]", members: int) -> "list[Table]":
     """Return each member's data: synthetic data, one file dealt to all members, or one file per member."""
     import numpy as np
 
@@ -268,7 +268,7 @@ def _held_out_share(content: "Content", tables: "Sequence[Table]") -> float:
     return _PILOT_HELD_OUT_SHARE
 
 
-def _run_pilot(
+def run_pilot(
     folder: Any, content: "Content", tables: "Sequence[Table]", screen: "Screen", pack: "CanaryPack | None"
 ) -> "tuple[Result, dict[str, Any], HeadTable | None]":
     """Run the study. Returns a member's result, figures on accuracy and exactness, and the heads that follow from the same sums."""
