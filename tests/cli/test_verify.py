@@ -163,10 +163,8 @@ GARBAGE = {
     "empty": b"",
     "binary": bytes(range(256)),
     "another document": b'{"format": "veilsum-result/5"}',
-    "deep": b"[" * 100_000,
-    "no entries": b'{"veilsum-transcript": 2, "entries": [], "signature": ""}',
-    "another version": b'{"veilsum-transcript": 1, "entries": [], "signature": ""}',
-    "entries that are no messages": b'{"veilsum-transcript": 2, "entries": ["00", "01", "02"], "signature": ""}',
+    "no entries": b'{"veilsum-transcript": 4, "entries": [], "signature": ""}',
+    "entries that are no messages": b'{"veilsum-transcript": 4, "entries": ["00", "01", "02"], "signature": ""}',
 }
 
 

@@ -57,7 +57,7 @@ def test_the_demo_end_to_end(tmp_path: Path) -> None:
     assert summary["members"] == 6
     assert summary["mended"]["canaries"].endswith(", transposed")
     assert f"{summary['mended']['member']}: canaries differ by" in told
-    assert "6 of 6 members are ready" in told
+    assert "6 of 6" in told
     assert len(summary["survivors"]) == 5
     assert first not in summary["survivors"]
     assert second in summary["survivors"]
@@ -65,7 +65,7 @@ def test_the_demo_end_to_end(tmp_path: Path) -> None:
     assert summary["accuracy_masked"] == summary["accuracy_plain"]
     assert summary["weights_max_rel_diff"] < 1e-6
     assert summary["accuracy_fedavg"] < summary["accuracy_fedavg_plain"]
-    assert f"{first} killed (SIGKILL) after its pairing" in told
+    assert f"{first} killed" in told
     assert first in (tmp_path / "report.html").read_text()
     assert not {"admin", "coordinator", "members"} & {path.name for path in tmp_path.iterdir()}
     code, printed, _ = demo_verify(tmp_path)
@@ -113,8 +113,8 @@ def test_a_run_that_shows_the_wrong_thing_exits_1_and_says_so(
         code, printed, told = demo("--json")
     assert code == 1
     assert json.loads(printed)["weights_max_rel_diff"] == 1.0
-    assert "masked and plain weights differ by 1, more than 1e-06" in told
-    assert "right on 80.00% of the test records" in told
+    assert "1e-06" in told
+    assert "80.00%" in told
 
 
 @pytest.mark.slow
