@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from research.results import AnalysedResult, ResultError, files_in, read_results, read_run, shortened, task
+from research.results import AnalysedResult, ResultError, read_results, read_run, shortened, task
 from training.results import Diverged, write_result
 
 LARGEST = 20_000  # bytes: a hundred classes over a hundred rounds take 15,000
@@ -47,7 +47,7 @@ def keep(source: Path, target: Path) -> tuple[int, int]:
 
 def _runs(folder: Path) -> dict[Path, AnalysedResult | Diverged]:
     found = {}
-    for file in files_in(folder):
+    for file in sorted(folder.rglob("*.json")):
         try:
             found[file] = read_run(file)
         except ResultError:

@@ -113,7 +113,7 @@ def read_result(path: Path) -> AnalysedResult:
 def read_results(paths: Sequence[Path]) -> list[AnalysedResult]:
     """Read results from files and folders, sorted by experiment and seed; `read_diverged` reads runs that diverged.
 
-    Other JSON files in a folder are ignored, and the trial runs of `veilsum train --sweep`.
+    Other JSON files in a folder are ignored.
 
     Raises:
         ResultError: if a given file holds no result, or a folder neither a result nor a run that diverged.
@@ -122,7 +122,7 @@ def read_results(paths: Sequence[Path]) -> list[AnalysedResult]:
     results = []
     for path in paths:
         if path.is_dir():
-            formats = {file: _format(file) for file in files_in(path)}
+            formats = {file: _format(file) for file in sorted(path.rglob("*.json"))}
             if not {_RESULT, _DIVERGED} & set(formats.values()):
                 raise ResultError(f"{path} holds no results; `veilsum train` writes them")
             results += [read_result(file) for file, format_ in formats.items() if format_ == _RESULT]
@@ -143,17 +143,11 @@ def read_run(path: Path) -> AnalysedResult | Diverged:
 
 def read_diverged(paths: Sequence[Path]) -> list[Diverged]:
     """Read runs that diverged from files and folders, sorted by experiment and seed. Raises ResultError on damaged ones."""
-    files = [file for path in paths for file in (files_in(path) if path.is_dir() else [path])]
+    files = [file for path in paths for file in (sorted(path.rglob("*.json")) if path.is_dir() else [path])]
     found = [
         run for file in files if _format(file) == _DIVERGED and isinstance(run := read_run(file), Diverged)
     ]
     return sorted(found, key=lambda run: (run.experiment, run.seed))
-
-
-def files_in(folder: Path) -> list[Path]:
-    """List a folder's JSON files, without the trial runs by which a sweep in it chose."""
-    files = sorted(folder.rglob("*.json"))
-    return [file for file in files if not file.relative_to(folder).match("sweep/*=*/seed-*/*")]
 
 
 def _format(path: Path) -> str | None:

@@ -39,23 +39,6 @@ def test_an_experiment_from_its_name_to_features_for_a_round(cli: Cli) -> None:
     assert said["accuracy"] == pytest.approx(result.accuracy_after("ffc"), abs=0.01)
 
 
-def test_a_sweep_chooses_on_a_validation_split_and_trains_on_all_records(cli: Cli) -> None:
-    words = (*SMALLER, "--sweep", "lr=0.0001,0.1", "--sweep", "training.momentum=0.9", "--output", "made/s")
-    outcome = cli("train", "digits-fedavg", *words, "--json")
-    assert outcome.code == 0, outcome.err
-    assert outcome.values["chosen"] == "training.lr=0.1, training.momentum=0.9"
-    low, high = (f"training.lr={lr}, training.momentum=0.9" for lr in (0.0001, 0.1))
-    found = outcome.values["validation accuracy"]
-    assert found[low] < found[high]
-    final = read_result(Path("made/s/seed-0/result.json"))
-    tried = read_result(Path("made/s/sweep/training.lr=0.1_training.momentum=0.9/seed-0/result.json"))
-    assert (final.recipe["lr"], final.validation, final.data.available) == (0.1, None, 300)
-    assert (tried.validation, tried.data.available) == (found[high], 255)
-    for wrong in ("lr=", "lr=0.2,x"):
-        assert cli("train", "digits-fedavg", *SMALLER, "--sweep", wrong, "--output", "made/x").code
-        assert not Path("made/x/sweep").exists()
-
-
 def test_a_seed_that_diverges_does_not_stop_the_next(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def one_diverges(experiment: Experiment, seed: int, **options: Any) -> FinishedRun:

@@ -58,15 +58,12 @@ def test_a_folder_is_read_by_experiment_and_seed_whatever_lies_beside(tmp_path: 
     each: dict[str, dict[str, Any]] = {"c": {"seed": 1}, "a": {"experiment": "z"}, "b/b": {"seed": 0}}
     for name, changes in each.items():
         write_result(one.model_copy(update=changes), tmp_path / f"{name}.json")
-    trial = tmp_path / "d/sweep/lr=0.1/seed-0/result.json"
-    write_result(one, trial)
     (tmp_path / "other.json").write_text('{"format": "else"}')
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "broken.json").write_text("{")
     read = read_results([tmp_path])
     assert [(run.experiment, run.seed) for run in read] == [("digits", 0), ("digits", 1), ("z", 0)]
     assert read_results([tmp_path / "a.json"])[0].experiment == "z"
-    assert read_results([trial.parents[2]]) == [one]
 
 
 @pytest.mark.parametrize(

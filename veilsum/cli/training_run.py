@@ -3,9 +3,8 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import product
 from math import isnan
 from pathlib import Path
 from statistics import mean, stdev
@@ -18,7 +17,6 @@ from filelock import FileLock, Timeout
 from training.checkpoint import save_checkpoint
 from training.data.dataset import Dataset
 from training.evaluate import extract_features
-from training.experiments.choices import ConfigError
 from training.experiments.config import Experiment, load_changed, load_experiment
 from training.experiments.running import diverged_result, run_experiment
 from training.federated import DivergedError
@@ -30,8 +28,6 @@ from training.resume import RoundRecord
 from veilsum.protocol.errors import Misuse
 
 DIGITS_PREPROCESSING = "scikit-learn digits, 8x8, divided by 16"
-VALIDATION_SHARE = 0.15
-"""Share of training records in the validation split of a sweep, as in the papers."""
 _PROGRESS_EVERY_S = 10
 
 
@@ -47,7 +43,6 @@ class Choices:
     workers: int = 1
     device: str = "cpu"
     features: bool = False
-    sweep: tuple[str, ...] = ()
     snapshot_every: int = 5
     evaluate_every: int = 1
     loaded: Experiment = field(init=False)
@@ -59,9 +54,8 @@ class Choices:
 def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict[str, Any]:
     """Run every seed, and summarise the runs.
 
-    With `sweep`, every combination runs first, in a folder below `sweep`, and the best one on the validation split is chosen. Each seed
-    has an output folder `seed-N` with `run`, from which an interrupted run resumes, `result.json`, `extractor.safetensors` and, with
-    `features`, `member-NN.npz` and `test.npz`.
+    Each seed has an output folder `seed-N` with `run`, from which an interrupted run resumes, `result.json`, `extractor.safetensors` and,
+    with `features`, `member-NN.npz` and `test.npz`.
 
     Raises:
         Misuse: the device is unusable, or some of several seeds diverged; the other seeds' folders are complete.
@@ -72,9 +66,6 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
     except ValueError as error:
         raise Misuse(f"--device: {error}") from error
     output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
-    swept: dict[str, Any] = {}
-    if choices.sweep:
-        choices, swept = _select_settings(choices, output / "sweep", hardware, tell)
     results, left = _run_seeds(choices, output, hardware, tell)
     if left:
         seed, first = next(iter(left.items()))
@@ -83,7 +74,7 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
         raise Misuse(
             f"{len(left)} of {len(choices.seeds)} seeds diverged, the others' results are in {output}; seed {seed}: {first}"
         )
-    return _summarise_results(choices.loaded, results, output) | swept
+    return _summarise_results(choices.loaded, results, output)
 
 
 def _run_seeds(
@@ -97,44 +88,6 @@ def _run_seeds(
         except DivergedError as error:
             left[seed] = error
     return results, left
-
-
-def _select_settings(
-    choices: Choices, output: Path, hardware: Hardware, tell: Callable[[str], None]
-) -> tuple[Choices, dict[str, Any]]:
-    """Run every combination of the sweep. Returns the choices with the best combination, and the validation accuracy of each.
-
-    A combination with a diverged seed is not chosen. The final run also trains on the validation split, unless the experiment has
-    its own.
-    """
-    held_out = () if choices.loaded.data.validation else (f"data.validation={VALIDATION_SHARE}",)
-    plain = replace(choices, features=False, sweep=())
-    tried = {  # made before any training, so that an invalid value is refused at once
-        settings: replace(plain, changes=(*choices.changes, *settings, *held_out))
-        for settings in product(*map(_sweep_settings, choices.sweep))
-    }
-    found: dict[tuple[str, ...], float] = {}
-    for settings, each in tried.items():
-        results, left = _run_seeds(each, output / "_".join(settings), hardware, tell)
-        if not left:
-            found[settings] = mean(result.validation or 0.0 for result in results)
-    if not found:
-        raise Misuse("--sweep: training diverged with every combination; try lower learning rates")
-    best = max(found, key=lambda settings: found[settings])
-    summary = {
-        "validation accuracy": {", ".join(settings): accuracy for settings, accuracy in found.items()},
-        "chosen": ", ".join(best),
-    }
-    return replace(choices, changes=(*choices.changes, *best), sweep=()), summary
-
-
-def _sweep_settings(sweep: str) -> list[str]:
-    """Split `lr=0.01,0.1` into one setting for each value; a key without a table belongs to `training`."""
-    key, equals, values = sweep.partition("=")
-    if not key or not equals or not all(values.split(",")):
-        raise ConfigError(f"--sweep: got {sweep!r}, expected a key and values such as lr=0.01,0.1")
-    table = "" if "." in key else "training."
-    return [f"{table}{key}={value}" for value in values.split(",")]
 
 
 def _run_seed(

@@ -40,12 +40,6 @@ def train(
             "--features", help="Write each member's features, for `veilsum member join` or `pilot`."
         ),
     ] = False,
-    sweep: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Try values, e.g. lr=0.01,0.03,0.1, on a validation split, then run the best; repeat for combinations."
-        ),
-    ] = None,
     snapshot_every: Annotated[
         int, typer.Option(help="Rounds between snapshots, from which an interrupted run resumes.", min=1)
     ] = 5,
@@ -82,7 +76,6 @@ def train(
             workers=workers,
             device=device,
             features=features,
-            sweep=tuple(sweep or ()),
             snapshot_every=snapshot_every,
             evaluate_every=evaluate_every,
         )
