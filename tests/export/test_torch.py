@@ -19,7 +19,7 @@ from tests.support.cli import records
 from veilsum.calibration import FFCStatistics, Solution, solve_ffc
 from veilsum.calibration.head_file import Calibrated
 from veilsum.export import to_torch
-from veilsum.export.torch import CalibratedHead, classifier_name, head_inputs, replace_head
+from veilsum.export.torch import CalibratedHead, head_inputs, replace_head
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.rest import HEAD_METADATA
 
@@ -68,31 +68,14 @@ def vision_transformer() -> Named:
     return Named("encoder", "heads", nn.Sequential(OrderedDict(head=nn.Linear(DIM, 10))))
 
 
-class TimmHead(nn.Module):
-    """Like timm's ClassifierHead: pooling and dropout around its `fc`."""
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        self.fc = nn.Linear(DIM, classes) if classes else nn.Identity()
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.fc(x)
-        return out
-
-
 class TimmLike(nn.Module):
-    """Like timm's models: `get_classifier`, `reset_classifier` and `num_classes`, and further linear layers."""
+    """Like timm's models: `num_classes`, and a module around the classifier."""
 
-    def __init__(self, classes: int = 10) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.stages, self.num_classes = body(), classes
-        self.head = TimmHead(classes)
-
-    def get_classifier(self) -> nn.Module:
-        return self.head.fc
-
-    def reset_classifier(self, num_classes: int) -> None:
-        self.num_classes, self.head = num_classes, TimmHead(num_classes)
+        self.stages, self.num_classes = body(), 10
+        self.head = Named("drop", "fc", nn.Linear(DIM, 10))
+        self.head.drop = nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.head(self.stages(x))
@@ -111,17 +94,6 @@ class HuggingFaceLike(nn.Module):
 
     def forward(self, pixel_values: Tensor) -> SimpleNamespace:
         return SimpleNamespace(logits=self.classifier(self.vit(pixel_values)))
-
-
-class Distilled(nn.Module):
-    """Like timm's DeiT with a teacher: two classifiers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head, self.head_dist = body(), nn.Linear(DIM, 10), nn.Linear(DIM, 10)
-
-    def get_classifier(self) -> tuple[nn.Module, nn.Module]:
-        return self.head, self.head_dist
 
 
 LAYOUTS = [
@@ -151,12 +123,11 @@ def solution(features: Any, classes: int = 4) -> tuple[Solution, Any]:
 def test_the_model_then_answers_as_the_head(make: Any, name: str) -> None:
     torch.manual_seed(0)
     model, x = make().train(), torch.randn(40, PIXELS)
-    assert classifier_name(model) == name
-    features = head_inputs(model, [x[:25], x[25:]])
+    features = head_inputs(model, [x[:25], x[25:]], at=name)
     assert features.shape == (40, DIM)
     assert model.training
     head, _ = solution(features)
-    assert replace_head(model, head) is model
+    assert replace_head(model, head, at=name) is model
     assert isinstance(model.get_submodule(name), CalibratedHead)
     found = logits(model.eval(), x).detach()
     assert torch.isneginf(found[:, 3]).all()
@@ -172,16 +143,16 @@ def test_the_model_then_answers_as_the_head(make: Any, name: str) -> None:
 
 def test_a_verified_round_s_result_with_a_temperature_in_half_precision(result: Result) -> None:
     model = ResNetLike().to(torch.bfloat16)
-    replace_head(model, result, temperature=0.25)
+    replace_head(model, result, at="fc", temperature=0.25)
     z = torch.randn(9, DIM)
     found = CalibratedHead.forward(model.fc, z.to(torch.bfloat16)).float().numpy()  # type: ignore[arg-type]
     np.testing.assert_allclose(found, result.scores(z.numpy()) / 0.25, atol=0.1)
     assert model.fc.weight.dtype == torch.bfloat16
     reloaded = ResNetLike()
-    replace_head(reloaded, result)
+    replace_head(reloaded, result, at="fc")
     reloaded.load_state_dict(model.float().state_dict())  # another process puts the head in, then loads
     with pytest.raises(Misuse, match="a temperature is above 0, not 0"):
-        replace_head(model, result, temperature=0)
+        replace_head(model, result, at="fc", temperature=0)
 
 
 def test_softmax_of_the_model_s_logits_is_the_result_s_probabilities(result: Result, tmp_path: Path) -> None:
@@ -191,10 +162,10 @@ def test_softmax_of_the_model_s_logits_is_the_result_s_probabilities(result: Res
     z = 3 * torch.randn(9, DIM)
     expected = result.probabilities(z.numpy(), temperature=0.1)
     for source in (calibrated, path):
-        model = replace_head(ResNetLike(), source)
+        model = replace_head(ResNetLike(), source, at="fc")
         softmax = model.fc(z).softmax(dim=1).numpy()
         np.testing.assert_allclose(softmax, expected, rtol=0, atol=1e-5)
-    one = replace_head(ResNetLike(), calibrated, temperature=1).fc(z).numpy()
+    one = replace_head(ResNetLike(), calibrated, at="fc", temperature=1).fc(z).numpy()
     np.testing.assert_allclose(one, result.scores(z.numpy()), rtol=0, atol=1e-5)
 
 
@@ -203,13 +174,13 @@ def with_temperature(head: Solution) -> Calibrated:
 
 
 def test_a_softmax_without_a_temperature_is_warned_about(result: Result) -> None:
-    for act in (lambda: replace_head(ResNetLike(), result), lambda: to_torch(result)):
+    for act in (lambda: replace_head(ResNetLike(), result, at="fc"), lambda: to_torch(result)):
         with pytest.warns(UserWarning, match="no temperature"):
             act()
     judged = result.judge(Records(*records(np.random.default_rng(1), 30)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = replace_head(ResNetLike(), judged)
+        model = replace_head(ResNetLike(), judged, at="fc")
         layer = to_torch(judged)
     z = torch.randn(50, DIM)
     np.testing.assert_allclose(
@@ -221,7 +192,7 @@ def test_a_softmax_without_a_temperature_is_warned_about(result: Result) -> None
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_scripted_exported_and_traced_models_answer_alike(dtype: torch.dtype) -> None:
     head, _ = solution(np.random.default_rng(0).normal(size=(30, DIM)))
-    model = replace_head(ResNetLike().to(dtype), with_temperature(head)).eval()
+    model = replace_head(ResNetLike().to(dtype), with_temperature(head), at="fc").eval()
     x = torch.randn(7, PIXELS, dtype=dtype)
     expected = model(x)
     with warnings.catch_warnings():
@@ -235,7 +206,7 @@ def test_a_model_with_the_head_becomes_onnx(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")
     head, _ = solution(np.random.default_rng(0).normal(size=(30, DIM)))
-    model = replace_head(ResNetLike(), with_temperature(head)).eval()
+    model = replace_head(ResNetLike(), with_temperature(head), at="fc").eval()
     x = torch.randn(7, PIXELS)
     torch.onnx.export(model, (x,), tmp_path / "model.onnx", dynamo=True, verbose=False)
     from onnx.reference import ReferenceEvaluator  # noqa: PLC0415 - an extra
@@ -253,42 +224,23 @@ def test_the_state_loads_into_the_model_s_first_classifier(*, bias: bool) -> Non
     statistics.update(features, np.arange(30) % (8 if bias else 10))  # no member holds the last two classes
     model, first = ResNetLike(), ResNetLike()
     model.fc, first.fc = nn.Linear(DIM, 10, bias=bias), nn.Linear(DIM, 10, bias=bias)
-    replace_head(model, solve_ffc(statistics))
+    replace_head(model, solve_ffc(statistics), at="fc")
     first.load_state_dict(model.state_dict())
     unit = nn.functional.normalize(torch.randn(9, DIM), dim=1)
     torch.testing.assert_close(first.fc(unit), model.fc(unit))
     assert torch.isneginf(first.fc(unit)).sum() == (18 if bias else 0)
 
 
-def test_nothing_is_guessed() -> None:
+def test_another_name_than_a_linear_layer_s_is_refused() -> None:
     head, _ = solution(np.random.default_rng(0).normal(size=(30, DIM)))
-    with pytest.raises(
-        Misuse, match=r"of Distilled is its classifier: pass at= with one of head, head_dist$"
+    for model, at, layers in (
+        (ResNetLike(), "top", "layers.0, fc"),
+        (mobilenet(), "classifier", r"features.0, classifier.1"),
+        (nn.Sequential(nn.Conv2d(1, 1, 1)), "0", "none"),
+        (nn.Linear(DIM, 3), "", "none"),
     ):
-        replace_head(Distilled(), head)
-    two = ResNetLike()
-    two.classifier = nn.Linear(DIM, 10)
-    with pytest.raises(Misuse, match=r"one of fc, classifier$"):
-        classifier_name(two)
-    assert classifier_name(two, "classifier") == "classifier"
-    assert classifier_name(mobilenet(), "classifier") == "classifier.1"
-    with pytest.raises(Misuse, match="ResNetLike has no module 'top'"):
-        replace_head(ResNetLike(), head, at="top")
-    with pytest.raises(Misuse, match="layers is a Sequential that does not end in a linear layer"):
-        replace_head(ResNetLike(), head, at="layers")
-    with pytest.raises(Misuse, match="no linear classifier; build it with one"):
-        replace_head(nn.Sequential(nn.Conv2d(1, 1, 1)), head)
-    with pytest.raises(Misuse, match="TimmLike has no linear classifier; build it with one"):
-        replace_head(TimmLike(0), head)  # timm's num_classes=0: what is linear in it is no classifier
-
-
-def test_an_unusual_name_is_found_where_the_only_linear_layer_comes_last() -> None:
-    assert classifier_name(nn.Sequential(nn.Conv2d(1, DIM, 1), nn.Flatten(), nn.Linear(DIM, 3))) == "2"
-    projecting = nn.Sequential(nn.Linear(DIM, DIM), nn.Unflatten(1, (DIM, 1, 1)), nn.Conv2d(DIM, 3, 1))
-    with pytest.raises(
-        Misuse, match="can't tell which layer of Sequential is its classifier: pass at= with one of 0"
-    ):
-        head_inputs(projecting, [torch.zeros(2, DIM)])
+        with pytest.raises(Misuse, match=f"no linear layer '{at}'; its last ones are: {layers}$"):
+            replace_head(model, head, at=at)
 
 
 class TwiceNamed(nn.Module):
@@ -304,8 +256,8 @@ class TwiceNamed(nn.Module):
         return out
 
 
-@pytest.mark.parametrize("at", [None, "net.1"])
-def test_a_classifier_of_two_names_is_replaced_under_both(at: str | None) -> None:
+@pytest.mark.parametrize("at", ["fc", "net.1"])
+def test_a_classifier_of_two_names_is_replaced_under_both(at: str) -> None:
     model, x = TwiceNamed(), torch.randn(8, PIXELS)
     head, _ = solution(head_inputs(model, [x], at=at))
     replace_head(model, head, at=at)
@@ -313,13 +265,6 @@ def test_a_classifier_of_two_names_is_replaced_under_both(at: str | None) -> Non
     np.testing.assert_array_equal(
         model(x).argmax(dim=1), head.predict(model.layers(x).numpy(force=True), normalise=True)
     )
-    two = ResNetLike()
-    two.classifier = two.fc  # one layer: nothing is unclear
-    assert classifier_name(two) == "fc"
-    late = nn.Module()
-    late.net = nn.Sequential(body(), nn.Linear(DIM, 10))
-    late.fc = late.net[1]  # the usual name is its second
-    assert classifier_name(late) == "fc"
 
 
 @pytest.mark.parametrize("hold", [lambda layer: [layer], lambda layer: {"last": layer}])
@@ -328,7 +273,7 @@ def test_a_classifier_that_would_stay_in_use_is_not_replaced(hold: Any) -> None:
     model = ResNetLike()
     model.stages = hold(model.fc)
     with pytest.raises(Misuse, match="ResNetLike also holds fc in stages"):
-        replace_head(model, head)
+        replace_head(model, head, at="fc")
     assert not isinstance(model.fc, CalibratedHead)
 
 
@@ -336,8 +281,8 @@ def test_another_extractor_s_head_and_unusable_inputs_are_refused() -> None:
     wide = FFCStatistics(DIM + 1, 2, normalise=True)
     wide.update(np.eye(DIM + 1)[:4], np.array([0, 1, 0, 1]))
     with pytest.raises(Misuse, match="fc takes features of length 6, the head of length 7"):
-        replace_head(ResNetLike(), solve_ffc(wide))
+        replace_head(ResNetLike(), solve_ffc(wide), at="fc")
     with pytest.raises(Misuse, match="no batches"):
-        head_inputs(ResNetLike(), [])
+        head_inputs(ResNetLike(), [], at="fc")
     with pytest.raises(Misuse, match=r"fc is given \(2, 5, 6\), not one vector a record"):
-        head_inputs(ResNetLike(), [torch.zeros(2, 5, PIXELS)])
+        head_inputs(ResNetLike(), [torch.zeros(2, 5, PIXELS)], at="fc")

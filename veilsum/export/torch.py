@@ -1,8 +1,4 @@
-"""A calibrated head in a PyTorch model: find its classifier, put the head in its place.
-
-Works by the layout that a model's library gives it: torchvision's `fc`, `classifier[-1]`, `heads.head`; timm's
-`get_classifier`; Hugging Face's `classifier`. Where several layers could be the classifier, nothing is guessed.
-"""
+"""A calibrated head in a PyTorch model: put it in the place of the classifier that its user names."""
 
 from __future__ import annotations
 
@@ -25,9 +21,6 @@ if TYPE_CHECKING:
     from veilsum.calibration.head_file import Calibrated
 
 Model = TypeVar("Model", bound=nn.Module)
-
-USUAL_CLASSIFIERS = ("fc", "classifier", "head", "heads", "head.fc", "last_linear", "output_layer")
-"""Where image models keep their classifier: torchvision's, timm's and Hugging Face's names."""
 
 
 class CalibratedHead(nn.Linear):
@@ -60,9 +53,7 @@ class CalibratedHead(nn.Linear):
         return functional.linear(unit, self.weight, self.bias)
 
 
-def replace_head(
-    model: Model, source: HeadSource, *, at: str | None = None, temperature: float | None = None
-) -> Model:
+def replace_head(model: Model, source: HeadSource, *, at: str, temperature: float | None = None) -> Model:
     """Put a calibrated head where the model's classifier is, under all its names, on its device and in its type.
 
     The classifier's inputs stay as they are: calibrate with `head_inputs` of the same model. The number of
@@ -72,24 +63,23 @@ def replace_head(
     Args:
         model: changed in place.
         source: what has a linear head (`veilsum.export`).
-        at: the classifier's name among `model.named_modules()`; None finds it.
+        at: the classifier's name among `model.named_modules()`, such as torchvision's `fc` or `heads.head`, timm's `head.fc` and
+            Hugging Face's `classifier`.
         temperature: what logits are divided by; None takes the head's own, as hold-out records gave it. A softmax of the logits equals
             `Result.probabilities`. Without a temperature it gives no probabilities, and a UserWarning says so.
 
     Raises:
-        Misuse: no classifier or several (they are named), one that takes features of another length, or one that the model
-            also holds where a module cannot be replaced, such as in a list; nothing is changed then.
+        Misuse: `at` names no linear layer (they are listed), one that takes features of another length, or one that the model also
+            holds where a module cannot be replaced, such as in a list; nothing is changed then.
     """
-    calibrated, name = linear_head(source), classifier_name(model, at)
-    old = model.get_submodule(name)
-    assert isinstance(old, nn.Linear)
+    calibrated, old = linear_head(source), _find_layer(model, at)
     dim = calibrated.head.dim
     if old.in_features != dim:
         raise Misuse(
-            f"layer {name} takes features of length {old.in_features}, the head of length {dim}: it was calibrated for "
+            f"layer {at} takes features of length {old.in_features}, the head of length {dim}: it was calibrated for "
             "another extractor"
         )
-    _check_replaceable(model, name, old)
+    _check_replaceable(model, at, old)
     new = CalibratedHead(calibrated, temperature, bias=old.bias is not None)
     new.to(device=old.weight.device, dtype=old.weight.dtype)
     new.train(old.training)
@@ -99,9 +89,7 @@ def replace_head(
     return model
 
 
-def head_inputs(
-    model: nn.Module, batches: Iterable[Any], *, at: str | None = None
-) -> npt.NDArray[np.float32]:
+def head_inputs(model: nn.Module, batches: Iterable[Any], *, at: str) -> npt.NDArray[np.float32]:
     """Features as the classifier is given them, (n, dim) float32: what a member calibrates with.
 
     Args:
@@ -114,15 +102,14 @@ def head_inputs(
             once for each batch.
     """
     seen: list[npt.NDArray[np.float32]] = []
-    name = classifier_name(model, at)
 
     def keep(_module: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         features = inputs[0] if inputs else named["input"]
         if features.ndim != 2:
-            raise Misuse(f"{name} is given {tuple(features.shape)}, not one vector a record")
+            raise Misuse(f"{at} is given {tuple(features.shape)}, not one vector a record")
         seen.append(features.detach().float().cpu().numpy())
 
-    hook = model.get_submodule(name).register_forward_pre_hook(keep, with_kwargs=True)
+    hook = _find_layer(model, at).register_forward_pre_hook(keep, with_kwargs=True)
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -131,7 +118,7 @@ def head_inputs(
                 _ = model(**batch) if isinstance(batch, dict) else model(batch)
                 if len(seen) != number:
                     raise Misuse(
-                        f"{name} is called {len(seen) - number + 1} times for a batch: which of its inputs are a "
+                        f"{at} is called {len(seen) - number + 1} times for a batch: which of its inputs are a "
                         "record's features is not clear; collect them yourself"
                     )
     finally:
@@ -143,65 +130,14 @@ def head_inputs(
     return np.concatenate(seen)
 
 
-def classifier_name(model: nn.Module, at: str | None = None) -> str:
-    """The classifier's name among the model's modules.
-
-    Raises:
-        Misuse: none, or several; says which layers there are.
-    """
-    if at is not None:
-        return _find_named(model, at)
-    declared = _find_declared(model)
-    found: list[str] = declared if declared is not None else _find_usual(model)
-    if len(found) == 1:
-        return found[0]
-    linear: list[str] = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    if declared == []:
-        linear = []  # the model says that none of these is its classifier
-    usual = [name for name in USUAL_CLASSIFIERS if name in _all_modules(model)]
-    trained = [name for name, module in model.named_modules() if [*module.parameters(recurse=False)]]
-    if not found and not usual and linear == trained[-1:] and linear[0]:
-        return linear[0]
-    if not linear:
-        raise Misuse(
-            f"{type(model).__name__} has no linear classifier; build it with one (timm: num_classes above 0)"
-        )
-    shown = ", ".join((found or linear)[-8:])
-    if not found and declared is None and usual:
-        raise Misuse(
-            f"{usual[0]} of {type(model).__name__} does not end in a linear layer: where another layer is its classifier, "
-            f"pass at= one of {shown}"
-        )
-    raise Misuse(
-        f"can't tell which layer of {type(model).__name__} is its classifier: pass at= with one of {shown}"
-    )
-
-
-def _find_named(model: nn.Module, at: str) -> str:
-    modules = _all_modules(model)
-    if at not in modules or not at:
-        raise Misuse(f"{type(model).__name__} has no module {at!r}")
-    if (last := _last_linear(modules[at])) is None:
-        raise Misuse(f"{at} is a {type(modules[at]).__name__} that does not end in a linear layer")
-    return f"{at}.{last}" if last else at
-
-
-def _find_declared(model: nn.Module) -> list[str] | None:
-    """What the model itself calls its classifier (timm); None where it does not say."""
-    ask = getattr(model, "get_classifier", None)
-    if not callable(ask):
-        return None
-    answer = ask()
-    modules = answer if isinstance(answer, tuple | list) else [answer]
-    names = {id(module): name for name, module in model.named_modules()}
-    return [names[id(each)] for each in modules if isinstance(each, nn.Linear) and id(each) in names]
-
-
-def _find_usual(model: nn.Module) -> list[str]:
-    modules = _all_modules(model)
-    ends = ((name, _last_linear(modules[name])) for name in USUAL_CLASSIFIERS if name in modules)
-    found = [f"{name}.{last}" if last else name for name, last in ends if last is not None]
-    return list({id(modules[name]): name for name in reversed(found)}.values())[::-1]
+def _find_layer(model: nn.Module, at: str) -> nn.Linear:
+    layers = {
+        name: each for name, each in _all_modules(model).items() if isinstance(each, nn.Linear) and name
+    }
+    if at not in layers:
+        shown = ", ".join(list(layers)[-8:]) or "none"
+        raise Misuse(f"{type(model).__name__} has no linear layer {at!r}; its last ones are: {shown}")
+    return layers[at]
 
 
 def _all_modules(model: nn.Module) -> dict[str, nn.Module]:
@@ -220,18 +156,6 @@ def _check_replaceable(model: nn.Module, name: str, old: nn.Module) -> None:
                     f"{type(model).__name__} also holds {name} in {f'{where}.{attribute}'.lstrip('.')}, where a module "
                     "can't be replaced: register it as a submodule, or remove it"
                 )
-
-
-def _last_linear(module: nn.Module) -> str | None:
-    """The name below `module` of the linear layer that it is or ends in; None where it ends in something else."""
-    if isinstance(module, nn.Linear):
-        return ""
-    children = list(module.named_children())
-    if not isinstance(module, nn.Sequential) or not children:
-        return None
-    name, last = children[-1]
-    below = _last_linear(last)
-    return None if below is None else f"{name}.{below}".rstrip(".")
 
 
 def _set_class_counts(model: nn.Module, classes: int) -> None:
