@@ -22,7 +22,7 @@ from benchmarks.private_heads import DELTA
 from benchmarks.secure_sum import ROOT
 from veilsum.calibration import FFCStatistics, Head, solve_ffc
 from veilsum.calibration.privacy.accountant import gdp_mu
-from veilsum.calibration.privacy.plan import RARE_HEADROOM, TABLE_RATIOS, find_headroom
+from veilsum.calibration.privacy.plan import RARE_HEADROOM, find_headroom
 from veilsum.calibration.privacy.trial import clip_gradient, find_noisy_mean, noisy_head, try_recipe
 from veilsum.calibration.rows import split_constant, unit_rows, with_constant
 from veilsum.protocol.study import RECIPES
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from benchmarks.noisy_problems import Problem
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
+TABLE_RATIOS = (0.0, 0.2, 0.4, 0.8, 1.6, 3.2)
 DROWNING_EPSILONS, FEW_RECORDS = (0.05, 0.1, 0.2), 5_000
 """Noise that drowns the signal, for what a plan says of hopeless studies: of problems with few records."""
 DRAWS = 2

@@ -116,10 +116,6 @@ class Result(PublishedHead):
         """Return a document's arrays. Raises Misuse if the study does not publish it, or if the sums did not determine it."""
         return dict(_find_document(self.document_files, name).arrays)
 
-    def read_notes(self, name: str) -> dict[str, Any]:
-        """Return a document's notes. Raises as `arrays`."""
-        return dict(_find_document(self.document_files, name).notes)
-
     def judge(self, held_out: Records, own: Head | None = None) -> "Result":
         """Return the result with `judged`: its figures and temperature on hold-out records. Nothing leaves this member.
 

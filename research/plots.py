@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from veilsum.cli.plots import BLUE, GREEN, GREY, ORANGE, PALE_GREY, RULE, data_uri, legend_above, new_figure
+from veilsum.cli.plots import BLUE, GREY, ORANGE, PALE_GREY, RULE, data_uri, legend_above, new_figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     FloatArray = npt.NDArray[np.floating]
     IntArray = npt.NDArray[np.integer]
 
-SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00")
+SERIES = (BLUE, ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 # From the seventh series on, colours repeat with other markers and dashes.
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1.5, 1.5)))

@@ -138,7 +138,8 @@ class Population:
     def judge(self, total: Integers, variance: float) -> JudgeFigures:
         """Judge all heads by the sum of tables."""
         first = self.shown.heads[0]
-        return JudgedTables.of_sum(self.shapes, total, variance).judge(
+        counts = self.shapes.release.layout.unflatten(JUDGE_LATTICE.decode(total, 1))
+        return JudgedTables(self.shapes, counts, variance / JUDGE_LATTICE.unit(2)).judge(
             len(self.shown.heads),
             empty_classes=first.empty_classes,
             temperature=self.shown.temperature,

@@ -356,7 +356,6 @@ def test_a_result_has_the_documents_that_its_study_publishes(stage: Stage, tmp_p
     consortium = Consortium(stage, tmp_path, after={"publish": ["pooled", "posterior"]})
     result = consortium.run(consortium.enrol())["member-0"]
     assert set(result.read_arrays("pooled")) == {"V", "U", "counts"}
-    assert result.read_notes("pooled") == {"constant": False}
     with pytest.raises(Misuse, match=r"lda.*pooled, posterior"):
         result.read_arrays("lda")
     refused = document_file(refusal_document(CalibrationError("too few rows")))

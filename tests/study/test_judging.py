@@ -218,7 +218,9 @@ def test_a_run_of_members_says_how_good_the_head_is() -> None:
         )
         for member in range(12)
     )
-    tables = JudgedTables.of_sum(table_shapes(question), np.asarray(total), 12 * mechanism.largest, 1.0)
+    shapes = table_shapes(question)
+    counts = shapes.release.layout.unflatten(JUDGE_LATTICE.decode(np.asarray(total), 1))
+    tables = JudgedTables(shapes, counts, 12 * mechanism.largest / JUDGE_LATTICE.unit(2))
     verdict = tables.judge(
         1, empty_classes=shown.heads[0].empty_classes, temperature=shown.temperature, edges=shown.edges
     )

@@ -17,13 +17,12 @@ from veilsum.calibration.judge_tables import (
     BY_CONFIDENCE,
     BY_SCORE,
     JOINT,
-    JUDGE_LATTICE,
     OFFSET,
     RIGHT,
     WRONG,
     TableShapes,
 )
-from veilsum.calibration.rows import Floats, Integers
+from veilsum.calibration.rows import Floats
 
 SHARE_LIMIT, FINE_LIMIT, TEMPERATURE_LIMIT, CHOICE_LIMIT = 0.03, 0.05, 0.1, 0.03
 """Maximum standard errors: of accuracies and calibration; of recalls and AUROC; of a temperature's logarithm; of the difference by which a head
@@ -205,13 +204,6 @@ class JudgedTables:
     counts: Mapping[str, Floats]
     variance: float
     design: float = 1.0
-
-    @classmethod
-    def of_sum(cls, shapes: TableShapes, total: Integers, variance: float, design: float = 1.0) -> Self:
-        """Read the sum of all members' tables, (elements,) int64; `variance` is its noise in steps squared."""
-        counts = JUDGE_LATTICE.decode(total, 1)
-        scaled = variance / JUDGE_LATTICE.unit(2)
-        return cls(shapes, shapes.release.layout.unflatten(counts), scaled, design)
 
     def judge(
         self,
@@ -595,14 +587,12 @@ def _normal_deviates(shares: Floats) -> Floats:
     return np.array([_NORMAL.inv_cdf(float(share)) for share in shares])
 
 
-def expect_tables(
-    shapes: TableShapes, records: float, variance: float, design: float = 1.0, accuracy: float = 0.85
-) -> JudgedTables:
+def expect_tables(shapes: TableShapes, records: float, variance: float, design: float = 1.0) -> JudgedTables:
     """Return the tables that a good head would have over so many records of equal class shares, without noise.
 
     Their standard errors are those of a run whose noise has this variance, in records squared.
     """
-    right = np.array([1 - accuracy, accuracy])
+    right = np.array([0.15, 0.85])
     joint = np.zeros(1 << shapes.heads)
     joint[[0, -1]] = records * right
     by_class = np.zeros((shapes.classes + 1, 2))

@@ -86,11 +86,6 @@ def end_with_error(message: str, *, cause: str | None = None, code: int = 1) -> 
     raise typer.Exit(code)
 
 
-def lacks_modules(*modules: str) -> bool:
-    """Whether any of these top-level modules is not installed. Imports nothing."""
-    return any(find_spec(name) is None for name in modules)
-
-
 _MODULES_OF_EXTRA = {
     "service": ("fastapi", "obstore", "sqlalchemy", "structlog", "uvicorn"),
     "training": ("sklearn", "torch"),
@@ -99,7 +94,7 @@ _MODULES_OF_EXTRA = {
 
 def require_extras(what: str, *extras: str) -> None:
     """End the command unless the modules of these extras are installed."""
-    if lacks_modules(*(module for extra in extras for module in _MODULES_OF_EXTRA[extra])):
+    if any(find_spec(module) is None for extra in extras for module in _MODULES_OF_EXTRA[extra]):
         end_with_error(
             f"{what} needs packages that are not installed: pip install 'veilsum[{','.join(extras)}]'"
         )

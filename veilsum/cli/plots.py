@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     IntArray = npt.NDArray[np.integer]
 
 
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#6B7280"
+BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#6B7280"
 INK, RULE = "#1F2933", "#E3E7EB"
 PALE_GREY = "#C5CDD5"
 

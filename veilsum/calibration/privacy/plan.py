@@ -54,7 +54,6 @@ LOSSES_BY_RECIPE: dict[str, tuple[tuple[float, float, float, float], ...]] = {
 }
 """Rows of (smallest ratio, median, least, most) points lost over the headroom, by recipe, where no class is far larger than the others. The
 least is over ratios up to the next row's, the most over ratios from this row's on."""
-TABLE_RATIOS = (0.0, 0.2, 0.4, 0.8, 1.6, 3.2)
 INTERVAL_MARGIN_POINTS, INTERVAL_MARGIN_SHARE = 5.0, 0.25
 """An interval exceeds the extremes of the table by so many points and this share of them, on either side."""
 MOST_ACCURATE_RECIPE = "mean+sum+16-gradients"

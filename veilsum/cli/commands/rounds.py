@@ -29,14 +29,6 @@ def open_(
             help="Seconds until the latest end, when decryptors erase their keys.", show_default="an hour"
         ),
     ] = None,
-    heard_within_s: Annotated[
-        float | None,
-        typer.Option(
-            help="Open only if enough members sent a request within this many seconds. `veilsum operator run` takes half of the study's windows.answer, at least 120.",
-            min=60,
-            show_default="members may start later",
-        ),
-    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Open nothing: show what would be opened, and what it costs.")
     ] = False,
@@ -47,7 +39,7 @@ def open_(
     name = names.cohort_id(cohort)
     with connect() as client:
         deed = client.preflight if dry_run else client.open_round
-        show_view(deed(name, lifetime_s=lifetime_s, heard_within_s=heard_within_s))
+        show_view(deed(name, lifetime_s=lifetime_s))
 
 
 @app.command()
