@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from client_sdk.errors import Unreachable
@@ -19,6 +19,9 @@ from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.rest import CohortView, RoundView
 from veilsum.system.intervals import COMMAND_RETRY_S, POLL_MIN_S, ChangePacer
+
+if TYPE_CHECKING:
+    from client_sdk import Member, Policy
 
 View = TypeVar("View", CohortView, RoundView)
 
@@ -53,6 +56,22 @@ def open_operator(
         ) as client,
     ):
         yield client
+
+
+@contextmanager
+def open_member(
+    url: str, ca: Path | None, identity: Identity, policy: "Policy", **options: Any
+) -> Iterator["Member"]:
+    """Open a member's client, with further options of `Member`."""
+    from client_sdk import Member  # noqa: PLC0415 - operators' commands start sooner without it
+
+    with (
+        name_address(url),
+        Member(
+            url, identity, policy, verify=verify_argument(ca), cert=client_certificate(), **options
+        ) as member,
+    ):
+        yield member
 
 
 @contextmanager

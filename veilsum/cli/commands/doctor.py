@@ -79,23 +79,13 @@ def canaries(
 
     It writes the inputs, and their ids and labels as `labels.csv`.
     """
-    from client_sdk import Identity, Member, Policy
+    from client_sdk import Identity, Policy
     from veilsum.cli.canaries import LIST_FILE, write_inputs
-    from veilsum.cli.remote import client_certificate, name_address, verify_argument
+    from veilsum.cli.remote import open_member
 
     identity = Identity.load(folder)
     policy = Policy(admin_key=find_admin_key(folder, admin_key))
-    with (
-        name_address(url),
-        Member(
-            url,
-            identity,
-            policy,
-            patience_s=COMMAND_RETRY_S,
-            verify=verify_argument(ca),
-            cert=client_certificate(),
-        ) as member,
-    ):
+    with open_member(url, ca, identity, policy, patience_s=COMMAND_RETRY_S) as member:
         named = [
             view
             for view in newest_studies(member.studies())

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -142,13 +143,13 @@ def join(
 
     The first time, it explains the study and asks for your approval. After an interruption, run it again: it continues where it stopped.
     """
-    from client_sdk import Identity, Member, Policy
+    from client_sdk import Identity, Policy
     from client_sdk.store import Store
     from veilsum.calibration import CalibrationError
     from veilsum.cli.features import read_records
     from veilsum.cli.moments import Moments
     from veilsum.cli.read_report import ReadReport, report_files
-    from veilsum.cli.remote import client_certificate, name_address, verify_argument
+    from veilsum.cli.remote import open_member
     from veilsum.system.files import make_folder
 
     identity = Identity.load(folder)
@@ -162,58 +163,47 @@ def join(
             f"results can't be saved in {results}: no permission to write there; choose another --output"
         )
 
-    def open_member(policy: Policy) -> Member:
-        return Member(
-            url,
-            identity,
-            policy,
-            progress=make_progress_printer(),
-            verify=verify_argument(ca),
-            cert=client_certificate(),
+    opened = partial(open_member, url, ca, identity, progress=make_progress_printer())
+    moments = None if standardise is None else Moments.load_moments(standardise)
+    records = read_records(data, form, moments=moments)
+    if records.ids is None:
+        print_note(
+            f"{data} has no ids, so all of it counts as one record. Once a run takes it, no later run takes any of your records, with ids or without. "
+            "To contribute in later periods, add ids now."
         )
-
-    with name_address(url):
-        moments = None if standardise is None else Moments.load_moments(standardise)
-        records = read_records(data, form, moments=moments)
-        if records.ids is None:
-            print_note(
-                f"{data} has no ids, so all of it counts as one record. Once a run takes it, no later run takes any of your records, with ids or without. "
-                "To contribute in later periods, add ids now."
-            )
-        judges = None if test_set is None else read_records(test_set, form, moments=moments)
-        given_files = {
-            data: records,
-            **({test_set: judges} if test_set is not None and judges is not None else {}),
-        }
-        report_files([*given_files], [*given_files.values()])
-        given = Policy(
-            admin_key=key,
-            approved=tuple(map(approval_digest, approve or ())),
-            mu_budget=mu_budget,
-            epsilon_max=epsilon_max,
-            reports_site=site_report,
-        )
-        with open_member(given) as member:
-            agreed = _await_approvals(member, given, records, identity.folder, once=once)
-            if standardise is not None:
-                _check_extractor(member, agreed, standardise, records)
-            pin_admin_key(identity.folder, key)
-        with open_member(replace(given, approved=agreed)) as member:
-            missed = load_unexported(store)
-            joined = () if missed and once else member.join(records, once=once)
-            for result in itertools.chain(missed, joined):
-                judged = result
-                try:
-                    judged = member.judge(result, records, held_out=judges)
-                except (CalibrationError, Misuse) as error:  # the data are not those of the run
-                    print_note(f"The head was not judged: {error}")
-                classes = result.spec.question.classes
-                read = [
-                    ReadReport.of_records(str(path), each, classes).values
-                    for path, each in given_files.items()
-                ]
-                _save_result(store, judged, results, read)
-                store.mark_exported(result.record.round)
+    judges = None if test_set is None else read_records(test_set, form, moments=moments)
+    given_files = {
+        data: records,
+        **({test_set: judges} if test_set is not None and judges is not None else {}),
+    }
+    report_files([*given_files], [*given_files.values()])
+    given = Policy(
+        admin_key=key,
+        approved=tuple(map(approval_digest, approve or ())),
+        mu_budget=mu_budget,
+        epsilon_max=epsilon_max,
+        reports_site=site_report,
+    )
+    with opened(given) as member:
+        agreed = _await_approvals(member, given, records, identity.folder, once=once)
+        if standardise is not None:
+            _check_extractor(member, agreed, standardise, records)
+        pin_admin_key(identity.folder, key)
+    with opened(replace(given, approved=agreed)) as member:
+        missed = load_unexported(store)
+        joined = () if missed and once else member.join(records, once=once)
+        for result in itertools.chain(missed, joined):
+            judged = result
+            try:
+                judged = member.judge(result, records, held_out=judges)
+            except (CalibrationError, Misuse) as error:  # the data are not those of the run
+                print_note(f"The head was not judged: {error}")
+            classes = result.spec.question.classes
+            read = [
+                ReadReport.of_records(str(path), each, classes).values for path, each in given_files.items()
+            ]
+            _save_result(store, judged, results, read)
+            store.mark_exported(result.record.round)
 
 
 def _check_extractor(
@@ -525,9 +515,9 @@ def ledger(
 
     Giving up a run asks the coordinator how its attempts ended. If it is out of reach, `veilsum member join` asks later.
     """
-    from client_sdk import Identity, Member, Policy
+    from client_sdk import Identity, Policy
     from client_sdk.store import Store
-    from veilsum.cli.remote import client_certificate, verify_argument
+    from veilsum.cli.remote import open_member
     from veilsum.protocol.periods import PeriodKind
 
     identity = Identity.load(folder)
@@ -535,14 +525,7 @@ def ledger(
         raise Misuse("--give-up and --period go together")
     if give_up is not None and period is not None:
         policy = Policy(admin_key=find_admin_key(folder, None))
-        with Member(
-            url,
-            identity,
-            policy,
-            patience_s=COMMAND_RETRY_S,
-            verify=verify_argument(ca),
-            cert=client_certificate(),
-        ) as member:
+        with open_member(url, ca, identity, policy, patience_s=COMMAND_RETRY_S) as member:
             member.give_up(give_up, period)
     own = Store(identity.folder).ledger
     rows = [
