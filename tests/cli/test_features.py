@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from pyarrow import csv as arrow_csv
 from safetensors.numpy import save_file
 from sklearn.datasets import load_wine
 
 from tests.support.cli import Cli
-from tests.texts.tables import BAD, Write, Y, Z, calibrate, columns, raw, tensors, write_parquet
+from tests.texts.tables import BAD, Write, Y, Z, calibrate, columns, raw, write_parquet
 from veilsum.cli.features import class_keys, read_records, read_table
 from veilsum.cli.moments import Moments, moments_in
 from veilsum.cli.tables import Table, TableFormat
@@ -45,7 +44,6 @@ FORMS: dict[str, Write] = {
     "npz": lambda p: np.savez(p, features=Z, labels=Y, more=np.array([object()])),
     "safetensors": lambda p: save_file({"features": Z, "labels": Y, "other": Y}, p),
     "parquet": lambda p: write_parquet(p, columns(label=Y)),
-    "pt": lambda p: torch.save({"features": torch.tensor(Z), "labels": torch.tensor(Y), "epoch": 3}, p),
     "csv": write_csv,
 }
 
@@ -158,14 +156,6 @@ def test_parquet_with_a_list_of_numbers_for_each_record(tmp_path: Path) -> None:
         found = read_table(path)
         np.testing.assert_array_equal(found.features, Z)
         np.testing.assert_array_equal(found.labels, Y)
-
-
-def test_bfloat16_is_widened(tmp_path: Path) -> None:
-    tensors(tmp_path / "x.safetensors", labels="I8", features="BF16")
-    records = read_records(tmp_path / "x.safetensors")
-    assert records.features.dtype == np.float32
-    np.testing.assert_array_equal(records.features, np.full((3, 2), 2.0))
-    np.testing.assert_array_equal(records.labels, np.zeros(3))
 
 
 @pytest.mark.parametrize(
@@ -287,7 +277,7 @@ def test_a_table_takes_little_more_memory_than_its_features(tmp_path: Path, form
     assert float(done.stdout) < 3
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.safetensors", "a.parquet", "a.pt"])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.safetensors", "a.parquet"])
 @pytest.mark.parametrize("line", ["Jane,0.25,-1", "0.25,0.25,1", "Jane,0.25,-1\nJohn,0.5,1"])
 def test_no_value_of_a_file_of_another_form_is_in_an_error(tmp_path: Path, name: str, line: str) -> None:
     path = tmp_path / name
@@ -295,12 +285,6 @@ def test_no_value_of_a_file_of_another_form_is_in_an_error(tmp_path: Path, name:
     with pytest.raises(Misuse) as refused:
         read_table(path)
     assert not [value for value in ("Ja", "0.2") if value in str(refused.value).replace(str(path), "")]
-
-
-def test_a_pt_file_may_hold_bfloat16(tmp_path: Path) -> None:
-    path = tmp_path / "x.pt"
-    torch.save({"features": torch.tensor(Z, dtype=torch.bfloat16), "labels": torch.tensor(Y)}, path)
-    np.testing.assert_array_equal(read_table(path).features, Z)
 
 
 def made(features: np.ndarray, *names: str) -> Table:

@@ -1,7 +1,6 @@
-"""Read features, labels and ids from .npz, .safetensors, .parquet, .csv, .tsv and .pt files. Tables need pyarrow, .pt needs torch."""
+"""Read features, labels and ids from .npz, .safetensors, .parquet, .csv and .tsv files. Tables need pyarrow."""
 
 import hashlib
-import json
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from client_sdk.records import Records, normalise_text
 from veilsum.calibration import CalibrationError
-from veilsum.calibration.rows import as_array, row_blocks, unit_rows
+from veilsum.calibration.rows import row_blocks, unit_rows
 from veilsum.cli.moments import Moments
 from veilsum.cli.tables import Array, Table, TableFormat, read_csv, read_parquet
 from veilsum.protocol.errors import Misuse
@@ -64,7 +63,7 @@ _Arrays = tuple[dict[str, Array], list[str]]
 def read_table(path: Path, form: TableFormat = _PLAIN) -> Table:
     """Read features, labels and ids.
 
-    `.npz`, `.safetensors` and `.pt` hold arrays named `features`, `labels` and, optionally, `ids`. `.parquet`, `.csv` and `.tsv` have a
+    `.npz` and `.safetensors` hold arrays named `features`, `labels` and, optionally, `ids`. `.parquet`, `.csv` and `.tsv` have a
     column `label`, optionally a column of ids, and one column for each feature; in `.parquet` a column `features` may hold a list of
     numbers for each record instead. Text files may be gzipped (`.csv.gz`), and commas, semicolons, tabs or bars separate their columns.
 
@@ -236,52 +235,13 @@ def _read_safetensors(path: Path) -> _Arrays:
     with safe_open(path, framework="numpy") as file:
         names = list(file.keys())
         kinds = {name: file.get_slice(name).get_dtype() for name in _ARRAY_NAMES if name in names}
-        strange = [
-            f"{name} of {kind}"
-            for name, kind in kinds.items()
-            if kind not in _SAFE_DTYPES or (kind == "BF16" and name != "features")
-        ]
-        if strange:
-            raise Misuse(
-                f"{path} holds {', '.join(strange)}; expected {', '.join(_SAFE_DTYPES)}; BF16 for features alone"
-            )
-        found = {
-            name: _read_bfloat16(path, name) if kind == "BF16" else file.get_tensor(name)
-            for name, kind in kinds.items()
-        }
-    return found, names
+        if strange := [f"{name} of {kind}" for name, kind in kinds.items() if kind not in _SAFE_DTYPES]:
+            raise Misuse(f"{path} holds {', '.join(strange)}; expected {', '.join(_SAFE_DTYPES)}")
+        return {name: file.get_tensor(name) for name in kinds}, names
 
 
-_SAFE_DTYPES = ("F16", "BF16", "F32", "F64", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64")
-"""Supported safetensors types: numpy's, and bfloat16."""
-
-
-def _read_bfloat16(path: Path, name: str) -> Array:
-    """Read a bfloat16 array as float32, which holds each value exactly. The caller has checked the file's header."""
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        about = json.loads(file.read(size))[name]
-        start, end = about["data_offsets"]
-        file.seek(8 + size + start)
-        halves = np.frombuffer(file.read(end - start), "<u2")
-    return (halves.astype(np.uint32) << 16).view(np.float32).reshape(about["shape"])
-
-
-def _read_pt(path: Path) -> _Arrays:
-    """Read a dictionary of tensors that `torch.save` wrote; other objects are not unpickled."""
-    try:
-        import torch  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise Misuse("reading .pt needs an extra: pip install 'veilsum[training]'") from error
-    held = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(held, dict):
-        raise Misuse(f"{path} holds a {type(held).__name__}, expected a dictionary with features and labels")
-    given = {name: held[name] for name in _ARRAY_NAMES if name in held}
-    if (
-        getattr(given.get("features"), "dtype", None) == torch.bfloat16
-    ):  # never for labels: bfloat16 can't represent 257
-        given["features"] = given["features"].float()
-    return {name: as_array(each) for name, each in given.items()}, [str(name) for name in held]
+_SAFE_DTYPES = ("F16", "F32", "F64", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64")
+"""Supported safetensors types: numpy's."""
 
 
 def _is_number(text: str) -> bool:
@@ -292,11 +252,7 @@ def _is_number(text: str) -> bool:
     return "_" not in text
 
 
-_ARRAY_READERS: dict[str, Callable[[Path], _Arrays]] = {
-    ".npz": _read_npz,
-    ".safetensors": _read_safetensors,
-    ".pt": _read_pt,
-}
+_ARRAY_READERS: dict[str, Callable[[Path], _Arrays]] = {".npz": _read_npz, ".safetensors": _read_safetensors}
 _TABLE_READERS: dict[str, Callable[[Path, TableFormat], Table]] = {
     ".parquet": read_parquet,
     **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), read_csv),

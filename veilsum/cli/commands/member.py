@@ -90,9 +90,7 @@ def _find_identity(folder: Path, member: str) -> "Identity | None":
 def join(
     form: "TableFormat",
     folder: Folder,
-    data: Annotated[
-        Path, typer.Argument(help="Features and labels: .npz, .safetensors, .pt, .parquet or .csv.")
-    ],
+    data: Annotated[Path, typer.Argument(help="Features and labels: .npz, .safetensors, .parquet or .csv.")],
     approve: Annotated[
         list[str] | None,
         typer.Option(
