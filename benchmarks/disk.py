@@ -7,7 +7,7 @@ from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from service.coordination.shelf import FileShelf
+from service.coordination.catalogue import FileShelf
 from tests.support.storage import Chunks, Phases
 from veilsum.protocol.codec import Struct
 from veilsum.protocol.member import MemberPhase

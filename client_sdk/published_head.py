@@ -8,14 +8,12 @@ import numpy.typing as npt
 from client_sdk.comparison import Judgement
 from client_sdk.errors import Misuse
 from client_sdk.records import order_by_name
+from veilsum.calibration.answer import LOG_ODDS_CRITERIA
 from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.rows import Floats, Integers
 from veilsum.protocol.record import CombinedRecord, ResultRecord
 from veilsum.study.result_files import calibrated_in
-
-LOG_ODDS_CRITERIA = frozenset({"gradient", "virtual features"})
-"""Heads of the logistic loss, by `solution.chosen_by`: their scores are log-odds at a temperature of 1."""
 
 
 class PublishedHead:

@@ -4,6 +4,9 @@ A lookup by name loads the object or brings it up to date.
 """
 
 import asyncio
+import os
+import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,6 @@ from service.coordination.federations import Federations
 from service.coordination.journal import read_survivors
 from service.coordination.rounds import EndedRound, Host, LiveRound, Round
 from service.coordination.runs import Runs
-from service.coordination.shelf import FileShelf
 from service.coordination.shown_heads import read_heads
 from service.coordination.standing import RoundEnd, Standing, read_view
 from service.coordination.summing import Memory
@@ -34,11 +36,36 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import NO_CONTEXT, Link, Manifest, Opening, SurvivorSet
 from veilsum.protocol.opening_rules import certified_links, earlier_contexts
 from veilsum.protocol.rest import round_name
+from veilsum.protocol.shelf import Shelf
 from veilsum.protocol.study import Question
 from veilsum.protocol.transcript import Transcript
 
 RUNNING_SUMS_BYTES = 256 << 20
 """Memory limit of all running sums in one process. Chunks beyond it are added from storage later."""
+
+
+class FileShelf(Shelf):
+    """A live round's announcements in an unlinked temporary file of a folder: a decryptor gets a small part of each.
+
+    The file is a cache: a restart rebuilds it from the round's events, and it disappears with the process.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        with tempfile.TemporaryFile(dir=folder) as file:
+            self._file = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._file)
+        self._end = 0
+
+    def _write(self, data: bytes) -> int:
+        at, written = self._end, 0
+        while written < len(data):
+            written += os.pwrite(self._file, memoryview(data)[written:], at + written)
+        self._end += len(data)
+        return at
+
+    def _read(self, at: int, size: int) -> bytes:
+        return os.pread(self._file, size, at)
 
 
 class Catalogue:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.coordination.shelf import FileShelf
+from service.coordination.catalogue import FileShelf
 from tests.support.refusals import refused
 from tests.support.simulator import After, Federation, SeededRandom, of
 from veilsum.protocol.codec import SecretBytes

@@ -15,6 +15,10 @@ REFUSED_NOTE = "refused"
 """The note of a document without arrays: why it does not follow from the sums."""
 
 
+LOG_ODDS_CRITERIA = frozenset({"gradient", "virtual features"})
+"""Heads of the logistic loss, by `chosen_by`: their scores are log-odds at a temperature of 1."""
+
+
 @dataclass(frozen=True, eq=False)
 class Document:
     """A document published with the head: arrays as safetensors hold them, and as JSON what those do not say."""

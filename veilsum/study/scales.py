@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from veilsum.calibration import CalibrationError, CCVRStatistics, FFCStatistics, Head
-from veilsum.calibration.answer import Answer
+from veilsum.calibration.answer import LOG_ODDS_CRITERIA, Answer
 from veilsum.calibration.ccvr_head import virtual_features
 from veilsum.calibration.judge_tables import Scale, exact_scores, place_scale, rough_scale
 from veilsum.calibration.lda import class_moments
@@ -18,7 +18,6 @@ from veilsum.protocol.study import Question
 
 _ROWS_DRAWN, _SCORES_MAX = 4_000, 1 << 22
 _DRAWS_TAG = b"veilsum calibration judge's scales 1 "
-_LOG_ODDS = frozenset({"gradient", "virtual features"})
 _RIDGE_TEMPERATURE = 0.25
 """τ of a ridge head of one class, if no rows can be drawn; it falls with the root of the number of classes."""
 
@@ -88,7 +87,7 @@ def _find_scale(
     question: Question, drawn: VirtualRows | None, name: str, head: Head, answer: Answer
 ) -> Scale:
     assert question.judge is not None
-    log_odds = name == "lda" or (not name and answer.chosen_by in _LOG_ODDS)
+    log_odds = name == "lda" or (not name and answer.chosen_by in LOG_ODDS_CRITERIA)
     if drawn is None or (drawn.mapped and not isinstance(head, KernelHead)):
         return guess_scale(question, log_odds=log_odds)
     if drawn.mapped:

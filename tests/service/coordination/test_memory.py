@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import select
 
 from service.coordination import rounds
+from service.coordination.catalogue import FileShelf
 from service.coordination.events import Event
 from service.coordination.journal import Journal
-from service.coordination.shelf import FileShelf
 from service.coordination.solving import give_back
 from service.storage.dialects import Sqlite
 from service.storage.tables import events

@@ -209,8 +209,6 @@ def _draft_for(
 
 def _check_study(draft: Path, content: "Content", tables: "Sequence[Table]") -> None:
     """Raise Misuse if these members can't run the study."""
-    from veilsum.cli.features import FileRecords
-
     question = content.question
     if not question.members_min <= len(tables) <= question.members_max:
         raise Misuse(
@@ -221,10 +219,10 @@ def _check_study(draft: Path, content: "Content", tables: "Sequence[Table]") -> 
             raise Misuse(
                 f"member {number} has {table.features.shape[1]} features, {draft} says {question.dim}"
             )
-        _, usable = FileRecords(table.features, table.labels, table.ids).find_usable_rows(question.classes)
-        if question.noise is None and usable.sum() < question.records.least:
+        usable = _count_usable(table, content)
+        if question.noise is None and usable < question.records.least:
             raise Misuse(
-                f"member {number} has {usable.sum()} rows with a label and without NaN, {draft} needs {question.records.least}: bring "
+                f"member {number} has {usable} rows with a label and without NaN, {draft} needs {question.records.least}: bring "
                 "more data, more members, or fewer features"
             )
 
@@ -250,22 +248,19 @@ def _check_canaries(
     return checks
 
 
-def _held_out_share(content: "Content", tables: "Sequence[Table]") -> float:
-    """Return the share of records to hold out: none unless the study surely has enough rows without them."""
+def _count_usable(table: "Table", content: "Content") -> int:
     from veilsum.cli.features import FileRecords
 
-    for table in tables:
-        _, usable = FileRecords(table.features, table.labels, table.ids).find_usable_rows(
-            content.question.classes
-        )
-        rows = int(usable.sum())
-        drawn = _PILOT_HELD_OUT_SHARE * rows
-        if (
-            content.question.noise is None
-            and rows - drawn - 5 * math.sqrt(drawn) < content.question.records.least
-        ):
-            return 0.0
-    return _PILOT_HELD_OUT_SHARE
+    records = FileRecords(table.features, table.labels, table.ids)
+    return int(records.find_usable_rows(content.question.classes)[1].sum())
+
+
+def _held_out_share(content: "Content", tables: "Sequence[Table]") -> float:
+    """Return the share of records to hold out: none unless the study surely has enough rows without them."""
+    fewest = min(_count_usable(table, content) for table in tables)
+    drawn = _PILOT_HELD_OUT_SHARE * fewest
+    exact, least = content.question.noise is None, content.question.records.least
+    return 0.0 if exact and fewest - drawn - 5 * math.sqrt(drawn) < least else _PILOT_HELD_OUT_SHARE
 
 
 def run_pilot(
