@@ -11,7 +11,6 @@ take 1.5 times as long, from the first moment, and every poll must be answered.
 import argparse
 import asyncio
 import contextlib
-import json
 import multiprocessing
 import os
 import platform
@@ -31,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.founding import question_of
+from benchmarks.reports import write_findings
 from benchmarks.secure_sum import ROOT
 from benchmarks.serving import TOKEN, Served, coordinator
 from tests.support.clients import Everybody
@@ -242,9 +242,7 @@ def main() -> None:
         f"median × {found['median_ratio_held']} beside held connections: {found['held_connections']}"
     )
     written = {"python": platform.python_version(), "machine": platform.machine(), "load": os.getloadavg()}
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(written | found, indent=1) + "\n", encoding="utf-8")
-    console.print(f"written to {given.output}")
+    write_findings(written | found, given.output)
     if not found["within"]:
         longer = max(found["median_ratio"], found["median_ratio_held"])
         sys.exit(f"abuse: the median poll takes {longer} times as long")

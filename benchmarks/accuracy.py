@@ -9,7 +9,6 @@ the exit status is 1.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.metered_round import CLASSES, DIM, Case, Encode, Round, study_of
+from benchmarks.reports import write_findings
 from benchmarks.secure_sum import ROOT
 from veilsum.calibration import FFCStatistics, Solution, solve_ffc
 from veilsum.calibration.checks import check_sums
@@ -211,9 +211,7 @@ def main() -> None:
         "claims": [{**asdict(claim), "kept": claim.kept} for claim in claims],
         "reported": reported,
     }
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    console.print(f"written to {given.output}")
+    write_findings(written, given.output)
     if not all(claim.kept for claim in claims):
         sys.exit("accuracy: a promise is not kept")
 

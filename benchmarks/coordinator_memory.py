@@ -10,7 +10,6 @@ and 2 MB of shares each; its decryptors all fetch their shares at once, slowly. 
 
 import argparse
 import asyncio
-import json
 import os
 import platform
 import socket
@@ -28,6 +27,7 @@ from rich.table import Table
 from safetensors.numpy import load
 
 from benchmarks.founding import question_of
+from benchmarks.reports import write_findings
 from benchmarks.secure_sum import ROOT
 from benchmarks.serving import TOKEN, coordinator
 from tests.support.clients import Everybody
@@ -184,9 +184,7 @@ def main() -> None:
         "load": os.getloadavg(),
         "rounds": rounds,
     }
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
-    console.print(f"written to {given.output}")
+    write_findings(written, given.output)
     if not all(row["within"] and row["exact"] for row in rounds):
         sys.exit("coordinator_memory: a round is beyond its bound, or its sum is not exact")
 

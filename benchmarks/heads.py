@@ -8,7 +8,6 @@ exit status is 1.
 """
 
 import argparse
-import json
 import multiprocessing
 import resource
 import sys
@@ -21,6 +20,7 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 
 from benchmarks.accuracy import Claim
+from benchmarks.reports import write_findings
 from veilsum.calibration import (
     CCVRStatistics,
     FFCStatistics,
@@ -131,9 +131,7 @@ def main() -> None:
     for name, figure in reported.items():
         console.print(f"{name}: {figure:.4f}", highlight=False)
     written = {"claims": [vars(claim) | {"kept": claim.kept} for claim in claims], "reported": reported}
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    console.print(f"written to {given.output}")
+    write_findings(written, given.output)
     if not all(claim.kept for claim in claims):
         sys.exit("heads: a promise is not kept")
 

@@ -21,6 +21,7 @@ from typing import Any
 import networkx as nx  # type: ignore[import-untyped]
 
 from benchmarks.entered import walked
+from benchmarks.reports import write_findings
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("client_sdk", "service", "training", "veilsum")
@@ -235,8 +236,7 @@ def main() -> None:
     print(f"\n{'measure':<43}{'now':>20}{'at most':>20}")
     for measure, now, most in goals(found):
         print(f"{measure:<43}{now:>20}{most:>20}")
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_findings(found, given.output)
     if found["lines"] > LINES_MAX:
         sys.exit("house: the product is larger than it may be")
 

@@ -6,7 +6,6 @@ Algorithms alternate in one process on one thread, and the median counts. Images
 """
 
 import argparse
-import json
 import statistics
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 
 from benchmarks.models import images
+from benchmarks.reports import write_findings
 from training.algorithms.base import State, TrainingRound
 from training.algorithms.named import ALGORITHMS
 from training.local import LocalTrainer, Task
@@ -73,8 +73,7 @@ def main() -> None:
             "over_fedavg": {name: round(own / seconds["fedavg"], 3) for name, own in seconds.items()},
         }
         print(architecture, found[architecture], flush=True)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_findings(found, args.output)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.datasets import load_digits
 
+from benchmarks.reports import write_findings
 from tests.support.simulator import SeededRandom, simulated_content, simulated_question
 from veilsum.calibration.answer import Answer
 from veilsum.calibration.rows import unit_rows
@@ -92,9 +93,7 @@ def main() -> None:
             means = {key: round(float(np.mean([each[key] for each in seen])), 2) for key in seen[0]}
             table[f"{name}, ε = {epsilon:g}"] = means
             print(name, f"ε = {epsilon:g}", json.dumps(means, ensure_ascii=False))
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    print(f"written to {given.output}")
+    write_findings(table, given.output)
 
 
 if __name__ == "__main__":

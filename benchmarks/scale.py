@@ -10,7 +10,6 @@ compared with the plain sum mod 2^b, element by element.
 
 import argparse
 import gc
-import json
 import multiprocessing
 import os
 import platform
@@ -32,6 +31,7 @@ from rich.table import Table
 
 from benchmarks.disk import Folder, FolderPhases
 from benchmarks.metered_round import BenchError
+from benchmarks.reports import write_findings
 from benchmarks.secure_sum import ROOT
 from tests.support.simulator import After, Federation, Vector, of, total_of
 from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Ended, Freezing, Recovered, Revealing
@@ -354,9 +354,7 @@ def main() -> None:
         "load": os.getloadavg(),
         "rounds": rounds,
     }
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
-    console.print(f"written to {given.output}")
+    write_findings(written, given.output)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from benchmarks.metered_round import (
     Round,
     study_of,
 )
+from benchmarks.reports import write_findings
 from veilsum.calibration.lattice import SumsLattice
 from veilsum.protocol.sizing import Quorum
 
@@ -335,9 +336,7 @@ def main() -> None:
         "load": os.getloadavg(),
     }
     written = {"elements": ELEMENTS, **machine, "rounds": rounds}
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
-    console.print(f"written to {given.output}")
+    write_findings(written, given.output)
 
 
 if __name__ == "__main__":

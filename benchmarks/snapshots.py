@@ -6,7 +6,6 @@ The model is VGG-11 and the algorithm SCAFFOLD, so each participant's control va
 """
 
 import argparse
-import json
 import resource
 import tempfile
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.reports import write_findings
 from training.models.config import ExtractorConfig
 from training.recipe import fedavg_recipe
 from training.resume import RunState, Snapshots
@@ -48,8 +48,7 @@ def main() -> None:
         "seconds": [round(each, 2) for each in seconds],
         "megabytes_of_memory": round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3),
     }
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_findings(found, args.output)
     print(found)
 
 

@@ -10,7 +10,6 @@ the class. If the loss is above its limit from 100 rows on, where members hold m
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ from rich.table import Table
 from torch import nn
 
 from benchmarks.pictures import fit_network, load_pictures, make_block, to_tensor
+from benchmarks.reports import write_findings
 from benchmarks.secure_sum import ROOT
 from veilsum.calibration import CCVRStatistics, FFCStatistics, RandomFeatures, solve_ffc, solve_lda
 from veilsum.calibration.rows import unit_rows
@@ -227,8 +227,7 @@ def main() -> None:
     ]
     worst = max(each.loss for each in promised)
     written = {"loss_limit": LOSS_LIMIT, "worst_loss": worst, "figures": [asdict(each) for each in figures]}
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_findings(written, given.output)
     if worst > LOSS_LIMIT:
         sys.exit(f"sparse features: {100 * worst:.2f} points lost, at most {100 * LOSS_LIMIT:g} are promised")
 

@@ -9,7 +9,6 @@ is run. All figures are from one run: read the ratios.
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn import functional
 
+from benchmarks.reports import write_findings
 from training.data.dataset import shuffle_batches
 from training.heads import FixedHead, LearnedHead, Tammes, orthonormal_head
 from training.results import Machine
@@ -179,9 +179,7 @@ def main() -> None:
         "table_1": [asdict(cost) for cost in costs],
         "table_10": [asdict(each) for each in made],
     }
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
-    console.print(f"written to {given.output}")
+    write_findings(written, given.output)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.reports import write_findings
+
 ROOT = Path(__file__).parents[1]
 PEERS_PYTHON = ROOT / "benchmarks/peers/.venv/bin/python"
 WAYS = ("flower", "ours", "plain")
@@ -162,8 +164,7 @@ def main() -> int:
         found = measured(args.workers, args.records, args.repeats)
     except BenchError as error:
         sys.exit(f"bench-training: {error}")
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_findings(found, args.output)
     show(found)
     return 0 if all(each["kept"] for each in found["promises"]) else 1
 
