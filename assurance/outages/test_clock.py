@@ -98,6 +98,6 @@ async def test_what_was_forgotten_is_not_taken_again_where_the_clock_is_set_back
         async with client_of(server.app, {}) as whoever:
             again = await whoever.get(path, headers=kept.request.headers)
         assert (kept.status_code, again.status_code, again.json()["cause"]) == (200, 401, "clock-skew")
-        assert "are forgotten" in again.json()["detail"]
+        assert "were forgotten" in again.json()["detail"]
         clock.ahead_s = 0.0
         assert (await reader.get(path)).status_code == 200

@@ -64,7 +64,7 @@ class Issuer:
             raise self._refused_fault(type(error).__name__) from error
         subject = claims["sub"]
         if not _SUBJECT.fullmatch(subject):
-            raise self._refused_fault("a log cannot show its subject")
+            raise self._refused_fault("its subject can't be shown in a log")
         said = claims.get(self._trust.claim)
         words = said if isinstance(said, list) else [said]
         known = [self._trust.scopes.get(word) for word in words if isinstance(word, str)]
@@ -75,7 +75,7 @@ class Issuer:
         header = jwt.get_unverified_header(token)
         kid, typ = header.get("kid"), header.get("typ", "JWT")
         if not isinstance(typ, str) or typ.lower().removeprefix("application/") not in TOKEN_TYPES:
-            raise self._refused_fault("its header names another type of token")
+            raise self._refused_fault("its header names the wrong type of token")
         if not isinstance(kid, str):
             raise self._refused_fault("its header names no key")
         claims: dict[str, Any] = jwt.decode(
@@ -110,7 +110,7 @@ class Issuer:
     def _check_time(self, at_s: object) -> float:
         """Return a Unix time in seconds. Raises PeerFault(unauthorised) for anything else, and beyond the year 9999."""
         if isinstance(at_s, bool) or not isinstance(at_s, int | float) or not 0 <= at_s < TIME_END_S:
-            raise self._refused_fault("its times are not those of this age")
+            raise self._refused_fault("its times are not plausible")
         return at_s
 
     async def _find_key(self, kid: str) -> jwt.PyJWK:
@@ -157,7 +157,7 @@ class _Keys(PyJWKClient):
         issuer = self._trust.issuer
         found = _fetch_json(issuer.rstrip("/") + "/.well-known/openid-configuration")
         if found.get("issuer") != issuer:
-            raise PyJWKClientError(f"{issuer} says that it is another")
+            raise PyJWKClientError(f"{issuer} names another issuer")
         uri = str(found.get("jwks_uri"))
         if issuer.startswith("https:") and not uri.startswith("https:"):
             raise PyJWKClientError(f"{issuer} shows its keys without TLS")

@@ -65,7 +65,7 @@ class Tokens:
         else:
             path = self._folder / FIRST_OPERATOR_FILE
             write_durably(path, f"{secret}\n".encode())
-            shown = f"Operator token: in {path.absolute()}; move it to where you keep it"
+            shown = f"Operator token: in {path.absolute()}; move it to a safe place"
         sys.stderr.write(shown + "\n")
         sys.stderr.flush()
 

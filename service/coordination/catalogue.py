@@ -247,7 +247,7 @@ class Catalogue:
             return
         raise Misuse(
             "the database knows uploads or results, and their files are gone: restore the data folder's `blobs`, or correct "
-            "VEILSUM_DATA_DIR or VEILSUM_BLOBS_URL. To go on without them, make the folder `blobs/transcripts/lost`"
+            "VEILSUM_DATA_DIR or VEILSUM_BLOBS_URL. To continue without them, create the folder `blobs/transcripts/lost`"
         )
 
     async def _load_open(self, federation: str, not_before_s: float = 0.0) -> None:

@@ -150,7 +150,7 @@ async def check_format(database: Database) -> None:
         found = await database.read(migrating.current_format)
         if found != migrating.newest_format():
             raise Misuse(
-                f"the database has the format {found or 'of no release'}, and this release checks {migrating.newest_format()}: check it by the "
+                f"the database has the format {found or 'of no release'}, and this release checks {migrating.newest_format()}: check it with the "
                 "release that wrote it"
             )
 

@@ -50,7 +50,7 @@ def check_possible(roster: Roster, question: Question, repeated: Sequence[Surviv
     if gone := sorted({*members} - {*listed}):
         raise PeerFault(
             Cause.REPEAT_MISMATCH,
-            f"a repeated run needs all its members, and roster {roster.number} leaves out {join_names(gone)}: {NEW_PERIOD}",
+            f"a repeated run needs all its members, and roster {roster.number} no longer lists {join_names(gone)}: {NEW_PERIOD}",
             gone,
         )
     if not repeated and len(listed) > question.members_max:
@@ -280,7 +280,7 @@ class Cohort:
                 if after is self.window:
                     return
                 if self.is_settled:
-                    raise wrong_phase("the cohort is settled, and takes no pairing: join the next one")
+                    raise wrong_phase("pairing in this cohort is over: join the next one")
                 rows = await in_thread(self._make_ciphertext_rows, window.manifest, pairing)
                 if await self._store_change(now_s, after, add=partial(self._add_pairing, pairing, rows)):
                     return
@@ -474,7 +474,7 @@ class Cohort:
 
 def _check_listed(manifest: Manifest, member: str) -> None:
     if member not in manifest.member_places:
-        detail = f"the cohort goes on without {member}, which did not enrol or pair in time"
+        detail = f"the cohort continues without {member}, which did not enrol or pair in time"
         raise PeerFault(Cause.UNKNOWN_MEMBER, detail, [member])
 
 

@@ -203,7 +203,7 @@ def _check_alike(finished: Sequence[Round], records: Sequence[ResultRecord]) -> 
     periods = Counter(record.period for record in records)
     if twice := [period for period, times in periods.items() if times > 1]:
         raise terms_refused(
-            f"two rounds sum period {join_names(twice)}, and its records would count twice: give one round a period"
+            f"two rounds sum period {join_names(twice)}, and its records would count twice: pass one round for each period"
         )
     for round_ in finished:
         spec = round_.attempt.spec
@@ -211,7 +211,7 @@ def _check_alike(finished: Sequence[Round], records: Sequence[ResultRecord]) -> 
             raise terms_refused(f"round {round_.id} is noisy: only exact sums are combined")
         if spec.question.digest != first.attempt.question.digest:
             raise terms_refused(
-                f"rounds {round_.id} and {first.id} are of different questions: combine periods of one question"
+                f"rounds {round_.id} and {first.id} ask different questions: combine periods of one question"
             )
         if spec.withheld != first.attempt.spec.withheld:
             raise terms_refused(

@@ -227,19 +227,19 @@ class Coordinator:
         if link is None or link.reason != NO_REASON or link.repeats != NO_CONTEXT or link.step != SUM_STEP:
             raise PeerFault(
                 Cause.REPEAT_MISMATCH,
-                f"{repeats.hex()} is not a certified sum over fresh records of this federation: give the context of one, as its "
-                "round shows it",
+                f"{repeats.hex()} is not a certified sum over fresh records of this federation: pass the context of one, which "
+                "its round shows",
             )
         if link.period != period:
             raise PeerFault(
-                Cause.REPEAT_MISMATCH, f"the attempt was of period {link.period}: repeat it as {link.period}"
+                Cause.REPEAT_MISMATCH, f"the attempt was in period {link.period}: repeat it in that period"
             )
         earlier = await self.catalogue.find_round(round_name(repeats))
         if not same_records(question, earlier.attempt.question):
             raise PeerFault(
                 Cause.REPEAT_MISMATCH,
-                "the study asks for other records than the repeated attempt's: it may have another extractor, and then another dim, "
-                "other statistics and ring_bits, and must be the same in everything else",
+                "the study asks for other records than the attempt that it repeats: it may have another extractor, and with it another dim, "
+                "other statistics and ring_bits, but must otherwise be the same",
             )
         return await read_survivors(self.database, repeats)
 
@@ -348,7 +348,7 @@ class Coordinator:
             raise PeerFault(
                 Cause.ROSTER_ROLLBACK,
                 f"the cohort was formed under roster {cohort.roster.number}, and roster {newest.number} has replaced it: open a new "
-                f"cohort of {content.notes.name}, period {cohort.enrolling.period}; the run goes on there where it stands",
+                f"cohort of {content.notes.name}, period {cohort.enrolling.period}; the run continues there",
             )
 
     async def _make_terms(
@@ -362,9 +362,7 @@ class Coordinator:
         """
         question, enrolling = cohort.content.question, cohort.enrolling
         if len(links) >= MAX_LINKS:
-            raise terms_refused(
-                f"the chain holds {MAX_LINKS:,} attempts, and no more fit: found a new federation"
-            )
+            raise terms_refused(f"the chain holds {MAX_LINKS:,} attempts and is full: start a new federation")
         step = await self._next_step(cohort, links)
         if step is None:
             counts = await self._read_counts(question, enrolling.period, links)
@@ -441,7 +439,7 @@ class Coordinator:
         question, period = cohort.content.question, cohort.enrolling.period
         if (step == JUDGE_STEP) != (request.heads is not None):
             raise terms_refused(
-                f"step {step}: a judgement, and no other step, shows heads; store them and name their SHA-256 as `heads`"
+                f"step {step}: a judgement needs heads, and no other step takes them. Store them, and pass their SHA-256 as `heads`"
             )
         if request.heads is not None:
             await in_blob_thread(read_heads, self.blobs, cohort.id, request.heads)
@@ -451,7 +449,7 @@ class Coordinator:
         content = await self.catalogue.find_material(question, period, step, links)
         if content is None:
             raise terms_refused(
-                f"step {question.step_before(step)} of period {period} was certified and has no result, and {step} needs it: {NEW_PERIOD}"
+                f"step {question.step_before(step)} of period {period} was certified but has no result, which {step} needs: {NEW_PERIOD}"
             )
         return hashlib.sha256(content).digest()
 
@@ -488,7 +486,7 @@ def _lifetime_s(question: Question, asked_s: float | None) -> int:
         return max(least_s, min(END_MAX_S - HOUR_S, max(HOUR_S, 2 * least_s)))
     if asked_s < least_s:
         raise terms_refused(
-            f"lifetime_s is {asked_s:g}: the study's windows take {least_s} s (upload + 3 · answer); give it as long, or leave it out"
+            f"lifetime_s is {asked_s:g}: the study's windows take {least_s} s (upload + 3 · answer); make it at least that long, or leave it out"
         )
     return math.ceil(asked_s)
 

@@ -192,7 +192,7 @@ class Jobs:
         if material is not None and hashlib.sha256(material).digest() != attempt.terms.material:
             raise PeerFault(
                 Cause.STORAGE_DAMAGED,
-                "the coordinator's storage does not hold the material of this step as the terms name it; no member is at fault",
+                "the coordinator's storage does not have the material that this step's terms name; no member is at fault",
                 ["coordinator"],
             )
         solve = partial(

@@ -111,7 +111,7 @@ async def check_enough_heard(
     heard = len(members) - len(silent)
     if heard < needed:
         raise terms_refused(
-            f"{heard} of {len(members)} members heard from within {within_s:g} s, {needed} needed; not: {join_names(silent)}. {_SILENT_REMEDY}"
+            f"{heard} of {len(members)} members were heard from within {within_s:g} s, and {needed} are needed. Missing: {join_names(silent)}. {_SILENT_REMEDY}"
         )
 
 

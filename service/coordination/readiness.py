@@ -90,7 +90,7 @@ def checks_of(coordinator: Coordinator, now: Clock) -> dict[str, Check]:
             raise NotReady("the process is stopping")
         for task in coordinator.background:
             if task.done():
-                raise NotReady(f"{task.get_name()} has ended: start the process again")
+                raise NotReady(f"{task.get_name()} has ended: restart the process")
 
     async def migrations() -> None:
         found = await coordinator.database.read(migrating.current_format)
@@ -102,10 +102,10 @@ def checks_of(coordinator: Coordinator, now: Clock) -> dict[str, Check]:
         try:
             await in_blob_thread(coordinator.blobs.put, name, content)
         except FileNotFoundError as error:
-            raise NotReady("their folder was removed: stop, restore a backup") from error
+            raise NotReady("their folder was removed: stop the coordinator, and restore a backup") from error
         try:
             if await in_blob_thread(coordinator.blobs.get, name) != content:
-                raise NotReady("storage returned other bytes than were stored")
+                raise NotReady("storage returned different bytes than were stored")
         finally:
             await in_blob_thread(coordinator.blobs.delete, name)
 
@@ -121,7 +121,7 @@ def checks_of(coordinator: Coordinator, now: Clock) -> dict[str, Check]:
 async def _check_database(database: Database) -> None:
     if database.damage:
         raise NotReady(
-            f"its file is damaged ({database.damage[0]}): stop, run `veilsum operator db check`, restore a backup"
+            f"its file is damaged ({database.damage[0]}): stop the coordinator, run `veilsum operator db check`, and restore a backup"
         )
 
     def probe(connection: Connection) -> None:
@@ -135,19 +135,21 @@ async def _check_database(database: Database) -> None:
     try:
         await database.write(probe)
     except FileNotFoundError as error:
-        raise NotReady("its file was removed or replaced: stop, restore a backup") from error
+        raise NotReady(
+            "its file was removed or replaced: stop the coordinator, and restore a backup"
+        ) from error
 
 
 async def _check_clock(database: Database, now: Clock) -> None:
     await now.read_clock(database)
     if now.step_s:
         raise NotReady(
-            f"the database's clock stepped by {now.step_s:+.0f} s: no deadline moves until that has stood for "
-            f"{CLOCK_STEP_STANDS_S / 60:.0f} minutes; set the clock by NTP, or start the process again to follow it now"
+            f"the database's clock stepped by {now.step_s:+.0f} s: deadlines stand still until the clock has been steady for "
+            f"{CLOCK_STEP_STANDS_S / 60:.0f} minutes. Synchronise it with NTP, or restart the process to accept it now"
         )
     apart_s = now.difference_s
     if abs(apart_s) > CLOCK_DIFFERENCE_MAX_S:
         where = "ahead of" if apart_s > 0 else "behind"
         raise NotReady(
-            f"this machine's clock is {abs(apart_s):.0f} s {where} the database's: set both by NTP"
+            f"this machine's clock is {abs(apart_s):.0f} s {where} the database's: synchronise both with NTP"
         )

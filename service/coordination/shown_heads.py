@@ -20,9 +20,9 @@ def heads_blob(cohort: str, heads: str) -> str:
 def check_heads(content: bytes, heads: str, question: Question) -> None:
     """Refuse bytes that are not the heads of this SHA-256, or that members would refuse (malformed-request, terms-refused)."""
     if hashlib.sha256(content).hexdigest() != heads:
-        raise PeerFault(Cause.MALFORMED_REQUEST, "the path names other heads than the body")
+        raise PeerFault(Cause.MALFORMED_REQUEST, "the SHA-256 in the path is not the body's")
     if question.judge is None:
-        raise terms_refused("the study has no question.judge: the admin signs a version that has one")
+        raise terms_refused("the study has no question.judge: ask the admin for a version that has one")
     read_shown(question, content)
 
 

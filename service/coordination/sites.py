@@ -13,7 +13,7 @@ SITES_FOLDER = "sites"
 def check_rehearsal(period: str) -> None:
     """Refuse a report to a run over data (wrong-phase): sites say nothing beside their sums."""
     if kind_of_period(period) is not PeriodKind.REHEARSAL:
-        raise wrong_phase(f"period {period} is no rehearsal, and takes no reports of sites")
+        raise wrong_phase(f"period {period} is not a rehearsal: sites send no reports")
 
 
 def store_report(blobs: Blobs, cohort: str, member: str, report: SiteReport, now_s: float) -> None:

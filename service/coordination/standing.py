@@ -73,8 +73,8 @@ class Stall:
         what, how = f"event {number} of this round", "Restore a backup, or cancel the round"
         if digest:
             what = "a member's announcement"
-            how = "The round goes on once that member sends it again, as it is asked to; or cancel the round"
-        detail = f"the coordinator's storage has lost {what}. {how}; its latest end ends it in any case. No member is at fault"
+            how = "The round continues once that member sends it again, as it is asked to. You can also cancel the round"
+        detail = f"the coordinator's storage has lost {what}. {how}; otherwise it ends at its latest end. No member is at fault"
         return cls(PeerFault(Cause.STORAGE_DAMAGED, detail, ["coordinator"]), digest)
 
 

@@ -174,11 +174,11 @@ class Limits:
         buckets = self._buckets_of(caller, request)
         who, _ = buckets[0]
         if self._bytes[who] and self._bytes[who] + size > CALLER_BODY_BYTES_MAX:
-            raise TooMany(f"{who} has {self._bytes[who]} bytes under way", 1)
+            raise TooMany(f"{who} has {self._bytes[who]} bytes in progress", 1)
         with ExitStack() as open_:
             for each, allowed in buckets:
                 open_.enter_context(
-                    _count_open(self._under_way, each, allowed.at_once, "requests under way", 1)
+                    _count_open(self._under_way, each, allowed.at_once, "requests in progress", 1)
                 )
             self._bytes[who] += size
             try:

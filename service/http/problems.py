@@ -214,7 +214,7 @@ def _http_refusal(error: Exception) -> Refusal:
     cause = _CAUSE_OF_STATUS.get(error.status_code, Cause.MALFORMED_REQUEST)
     detail = str(error.detail or HTTPStatus(error.status_code).phrase)
     if error.status_code == HTTPStatus.NOT_FOUND:  # the router's own: routes raise PeerFault
-        detail = "the coordinator has no such path: is its address right?"
+        detail = "the coordinator has no such path: check its address"
     return PeerFault(cause, detail), error.status_code, error.headers or {}
 
 
@@ -227,7 +227,7 @@ def _storage_refusal(error: Exception) -> Refusal:
 def _unforeseen_refusal(error: Exception) -> Refusal:
     log.error("request failed", **describe_error(error))
     return (
-        PeerFault(Cause.UNAVAILABLE, "internal error: the operator finds the place in the coordinator's log"),
+        PeerFault(Cause.UNAVAILABLE, "internal error: the coordinator's log shows the operator where"),
         500,
         {},
     )

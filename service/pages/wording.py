@@ -21,26 +21,26 @@ STATE_WORDS: dict[str, Words] = {
     "collecting": Words(
         "collecting uploads",
         "live",
-        "Members mask their statistics and upload them. The round goes on when all uploads are in, or at the deadline if enough are.",
+        "Members mask their statistics and upload them. The round continues once all uploads are in, or at the deadline if there are enough.",
     ),
     "checking": Words(
         "checking boxes",
         "live",
-        "Decryptors open the share boxes that members dealt to them, and sign receipts. Members that dealt false boxes are left out before "
-        "a set is signed.",
+        "Decryptors open the share boxes addressed to them and sign receipts. Members that dealt false boxes are left out before the set is "
+        "signed.",
     ),
     "freezing": Words(
-        "freezing the set", "live", "Decryptors sign the set of members in the sum. They sign one set only."
+        "freezing the set", "live", "Decryptors sign which members are in the sum. Each signs only one set."
     ),
     "revealing": Words(
         "revealing",
         "live",
-        "The set is certified. Decryptors reveal shares of its masks' seeds, which open the sum and nothing else.",
+        "The set is certified. Decryptors reveal the shares of mask seeds that unmask the sum and nothing else.",
     ),
     "recovered": Words(
         "solving",
         "live",
-        "The masks' seeds are rebuilt. The coordinator removes the masks from the sum, and checks it.",
+        "The coordinator rebuilds the mask seeds, removes the masks from the sum, and checks the sum.",
     ),
     "done": Words("done", "good", "The sum is checked, and the record is signed."),
     "failed": Words("failed", "bad"),

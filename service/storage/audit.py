@@ -29,8 +29,8 @@ _HEAD_SQL = select(audit_head.c.number, audit_head.c.head).where(audit_head.c.id
 _START_SQL = select(audit_head).where(audit_head.c.id == START_ID)
 _APPEND_SQL = insert(audit)
 _DAMAGED_LOG_DETAIL = (
-    "the audit log's end, or the number of one of its entries, is damaged: nothing is changed until the operator has stopped the "
-    "coordinator and run `veilsum operator db repair`. No member is at fault"
+    "the end of the audit log, or the number of an entry, is damaged. The coordinator accepts no changes until the operator stops it and "
+    "runs `veilsum operator db repair`. No member is at fault"
 )
 PRUNED_AT_ONCE = 5000
 """Entries that one transaction prunes."""

@@ -19,9 +19,9 @@ from veilsum.protocol.errors import Misuse, PeerFault
 
 log = structlog.get_logger(LOGGER_NAME)
 
-_FULL_ADVICE = "finds its disk full: make room and start again"
+_FULL_ADVICE = "can't write, because its disk is full: make room and start again"
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-_DAMAGED_ADVICE = "is damaged: `veilsum operator db check` says where; restore a backup"
+_DAMAGED_ADVICE = "is damaged: `veilsum operator db check` says where. Restore a backup"
 _PERMISSION_ADVICE = "can't be written to: run this as the user that owns its folder"
 _ADVICE_OF_CODE = {
     sqlite3.SQLITE_FULL: _FULL_ADVICE,
@@ -32,21 +32,21 @@ _ADVICE_OF_CODE = {
     sqlite3.SQLITE_NOTADB: _DAMAGED_ADVICE,
 }
 _ADVICE_OF_ERROR: tuple[tuple[type[BaseException], str], ...] = (
-    (asyncpg.InvalidAuthorizationSpecificationError, "refuses this user, or the password"),
-    (asyncpg.InvalidCatalogNameError, "is not there: make it, or name another"),
+    (asyncpg.InvalidAuthorizationSpecificationError, "rejects this user or password"),
+    (asyncpg.InvalidCatalogNameError, "does not exist: create it, or name another"),
     (
         asyncpg.exceptions.ClientConfigurationError,
-        "can't be connected to as its URL asks: is the certificate of sslmode there?",
+        "can't be reached as its URL asks: check that the certificate for sslmode is there",
     ),
     (asyncpg.DiskFullError, _FULL_ADVICE),
     (
         asyncpg.exceptions.TargetServerAttributeNotMatched,
-        "takes no writes: name the primary, or promote this standby",
+        "is read-only: name the primary, or promote this standby",
     ),
-    (SSLError, "can't be connected to by TLS: is its certificate of an authority that is known here?"),
+    (SSLError, "can't be reached by TLS: check that this machine trusts the authority of its certificate"),
     (gaierror, "is on a host with an unknown name"),
     (TimeoutError, "does not answer"),
-    (ConnectionError, "can't be reached, or not as sslmode asks: does it run, at this host and port?"),
+    (ConnectionError, "can't be reached, or not with this sslmode: check that it runs at this host and port"),
 )
 _DATABASE_ERRORS = (
     *(kind for kind, _ in _ADVICE_OF_ERROR),
@@ -76,7 +76,7 @@ def reword_errors() -> Iterator[None]:
         codes = {*found, *(code & 0xFF for code in found)}  # as they are, and their classes
         why = next((words for code, words in _ADVICE_OF_CODE.items() if code in codes), why)
         raise Misuse(
-            f"the database {why or f'fails ({type(causes[-1]).__name__}): look at its log, or its file'}"
+            f"the database {why or f'fails ({type(causes[-1]).__name__}): check its log or its file'}"
         ) from error
 
 
@@ -140,7 +140,7 @@ class Quarantine:
             self.note_damage(name, error)
             raise DamagedRowError(
                 Cause.STORAGE_DAMAGED,
-                f"the coordinator's storage is damaged: {name} can't be read, and all else goes on; no member is at fault. "
+                f"the coordinator's storage is damaged: {name} can't be read. Everything else still works, and no member is at fault. "
                 "`veilsum operator db check` tells the operator more",
                 ["coordinator"],
             ) from error

@@ -35,8 +35,8 @@ class DataFolderLock:
             os.close(self._descriptor)
             holder = note.read_text(errors="replace").strip() if note.exists() else "unknown"
             raise Misuse(
-                f"another coordinator (process {holder}) runs on {folder.absolute()}: stop it, or give this one "
-                "another folder by VEILSUM_DATA_DIR; SQLite takes one worker, several need VEILSUM_DATABASE_URL"
+                f"another coordinator (process {holder}) is running on {folder.absolute()}: stop it, or set VEILSUM_DATA_DIR "
+                "to another folder. SQLite takes one worker; several need VEILSUM_DATABASE_URL"
             ) from None
         except OSError:
             os.close(self._descriptor)

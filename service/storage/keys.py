@@ -33,9 +33,7 @@ def load_or_create_key(path: Path) -> SigningKey:
     """Load the coordinator's key; create it at the first start. Raises Misuse as `load_key`, or if only the database is there."""
     if not path.exists():
         if path.with_name(DATABASE_FILE).exists():
-            raise Misuse(
-                f"{path} is missing, and {DATABASE_FILE} beside it is its coordinator's: restore the file"
-            )
+            raise Misuse(f"{path} is missing, and {DATABASE_FILE} beside it needs it: restore the file")
         create_key(path)  # never over another key: rosters will name this one
     return load_key(path)
 
@@ -51,7 +49,7 @@ def claim_database(key: SigningKey, connection: Connection) -> None:
         connection.execute(insert(coordinator).values(number=0, public_key=key.public.hex()))
     elif known != key.public.hex():
         raise Misuse(
-            f"the database is of the coordinator with the key {known}, and this replica's is {key.public.hex()}: give every "
+            f"the database belongs to the coordinator with the key {known}, and this replica has {key.public.hex()}: give every "
             "replica the same key, by VEILSUM_COORDINATOR_KEY or a copy of "
             f"{COORDINATOR_KEY} in its data folder"
         )

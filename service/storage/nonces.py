@@ -93,7 +93,7 @@ class Nonces:
 def _replayed_fault(nonce: Nonce) -> PeerFault:
     return PeerFault(
         Cause.REQUEST_REPLAYED,
-        f"{nonce.signer} has sent a request with this nonce before: give each request its own nonce",
+        f"{nonce.signer} has sent a request with this nonce before: use a new nonce for each request",
         [nonce.signer],
     )
 
@@ -101,7 +101,7 @@ def _replayed_fault(nonce: Nonce) -> PeerFault:
 def _late_fault(nonce: Nonce) -> PeerFault:
     return PeerFault(
         Cause.CLOCK_SKEW,
-        f"requests of {nonce.signer} that were signed no earlier than this one have long expired and are forgotten, so this may be one of "
-        "them: this coordinator's clock, or the signing machine's, is behind; set both by NTP, and sign it anew",
+        f"this request may be a repeat: requests that {nonce.signer} signed later have expired and were forgotten. The coordinator's "
+        "clock or the signing machine's is behind: synchronise both with NTP, and sign a new request",
         [nonce.signer],
     )

@@ -234,7 +234,7 @@ async def walk(c: Consortium, pictures: Path) -> dict[str, Any]:
         round_id = str(c.operate("operator", "round", "open", cohort)["round"])
         await page.goto(f"{c.url}/rounds/{round_id}")
         await expect(page.locator("dd", has_text="3 of 4")).to_be_visible(timeout=60_000)
-        await page.get_by_label("Minutes more").fill("20")
+        await page.get_by_label("Additional minutes").fill("20")
         await picture(page, "waiting")
         await page.get_by_role("button", name="Extend").click()
         c.join("hospital-d")

@@ -118,9 +118,9 @@ def test_what_is_no_64_bit_number_is_refused(bad: str) -> None:
     ("silent", "named"),
     [
         (0, ""),
-        (2, "; not: m-00, m-01"),
-        (10, "; not: m-00, m-01, m-02, m-03, m-04, m-05, m-06, m-07, m-08, m-09"),
-        (12, "; not: m-00, m-01, m-02, m-03, m-04, m-05, m-06, m-07, m-08, m-09 and 2 more"),
+        (2, ". Missing: m-00, m-01"),
+        (10, ". Missing: m-00, m-01, m-02, m-03, m-04, m-05, m-06, m-07, m-08, m-09"),
+        (12, ". Missing: m-00, m-01, m-02, m-03, m-04, m-05, m-06, m-07, m-08, m-09 and 2 more"),
     ],
 )
 def test_of_many_decryptors_the_first_are_named(silent: int, named: str) -> None:

@@ -564,8 +564,8 @@ class DecryptorsView(View):
     def sentence(self) -> str:
         """Summarise in words, naming at most the first `SILENT_NAMES_MAX` silent decryptors."""
         return (
-            f"{self.heard} of {self.decryptors} decryptors heard from within {self.within_s:g} s, {self.needed} needed"
-            + (f"; not: {join_names(self.silent)}" if self.silent else "")
+            f"{self.heard} of {self.decryptors} decryptors were heard from within {self.within_s:g} s, and {self.needed} are needed"
+            + (f". Missing: {join_names(self.silent)}" if self.silent else "")
         )
 
 

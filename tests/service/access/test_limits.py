@@ -116,7 +116,7 @@ def test_callers_without_a_name_leave_a_share_to_those_with_one(clock: Ticking, 
 def test_members_of_one_name_in_two_federations_are_two(found: Limits) -> None:
     with found.under_way(MEMBER, at("x")), found.under_way(MEMBER, at("x")):
         with (
-            pytest.raises(TooMany, match="has 2 requests under way: wait 1 s"),
+            pytest.raises(TooMany, match="has 2 requests in progress: wait 1 s"),
             found.under_way(MEMBER, at("y")),
         ):
             pass
@@ -251,7 +251,7 @@ def test_a_caller_has_so_much_of_bodies_under_way(found: Limits) -> None:
     most = callers.CALLER_BODY_BYTES_MAX
     with found.under_way(MEMBER, at("x"), most - 1):
         with (
-            pytest.raises(TooMany, match=f"has {most - 1} bytes under way"),
+            pytest.raises(TooMany, match=f"has {most - 1} bytes in progress"),
             found.under_way(MEMBER, at("x"), 2),
         ):
             pass

@@ -167,7 +167,7 @@ async def test_a_round_that_asks_for_them_is_opened_where_enough_are_there(
     assert refusal(refused) == (422, "terms-refused")
     absent = ", ".join(("m-0", *SIX[needed:]))
     assert refused.json()["detail"] == (
-        f"{needed - 1} of 6 decryptors heard from within 120 s, {needed} needed; not: {absent}. "
+        f"{needed - 1} of 6 decryptors were heard from within 120 s, and {needed} are needed. Missing: {absent}. "
         "Start their `veilsum member join`"
     )
     assert (await server.client.post(f"{path}/preflight", json=request)).json() == refused.json()
@@ -245,7 +245,7 @@ async def test_a_sum_needs_members_that_its_count_counted(server: Server) -> Non
         await waits(server, party, member)
     refused = await party.try_round(server, heard_within_s=120)
     assert refused.json()["detail"].startswith(
-        "3 of 5 members heard from within 120 s, 4 needed; not: m-3, m-4."
+        "3 of 5 members were heard from within 120 s, and 4 are needed. Missing: m-3, m-4."
     )
     await waits(server, party, "m-3")
     assert (await party.try_round(server, heard_within_s=120)).status_code == 201

@@ -47,7 +47,7 @@ async def test_a_folder_of_blobs_that_was_removed_does_not_come_back(server: Ser
         answer = await server.anonymous().get("/readyz")
         assert (answer.status_code, answer.json()["detail"]) == (
             503,
-            "blobs: their folder was removed: stop, restore a backup",
+            "blobs: their folder was removed: stop the coordinator, and restore a backup",
         )
 
 
@@ -56,7 +56,10 @@ async def test_a_database_that_was_removed_is_not_written_on(server: Server) -> 
     file.rename(server.folder / "away")
     answer = await server.anonymous().get("/readyz")
     assert answer.status_code == 503
-    assert "database: its file was removed or replaced: stop, restore a backup" in answer.json()["detail"]
+    assert (
+        "database: its file was removed or replaced: stop the coordinator, and restore a backup"
+        in answer.json()["detail"]
+    )
     assert not file.exists()
     refused = await server.client.post("/v1/tokens", json={"name": "x", "scopes": ["rounds"]})
     assert refused.status_code == 503
@@ -84,7 +87,7 @@ async def test_a_process_without_background_work_is_not_ready(server: Server) ->
     answer = await server.anonymous().get("/readyz")
     assert (answer.status_code, answer.json()["detail"]) == (
         503,
-        "process: the scheduler has ended: start the process again",
+        "process: the scheduler has ended: restart the process",
     )
 
 

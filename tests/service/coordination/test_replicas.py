@@ -450,7 +450,7 @@ async def test_a_replica_whose_machine_has_the_wrong_time_ends_nobodys_round(
         words = "ahead of" if hours > 0 else "behind"
         assert (
             refused["detail"]
-            == f"clock: this machine's clock is 7200 s {words} the database's: set both by NTP"
+            == f"clock: this machine's clock is 7200 s {words} the database's: synchronise both with NTP"
         )
         # Both replicas set the process's gauge, each when it looks.
         await wrong.read_clock(other.coordinator.database)

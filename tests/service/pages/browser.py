@@ -24,7 +24,7 @@ OPERATORS = frozenset(
 
 async def extending(page: Page) -> None:
     """Extend a round as an operator."""
-    await reach(page.get_by_label("Minutes more"))
+    await reach(page.get_by_label("Additional minutes"))
     await page.keyboard.type("1")
     await reach(page.get_by_role("button", name="Extend"))
 

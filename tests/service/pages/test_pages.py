@@ -104,7 +104,7 @@ async def test_a_running_round_says_whom_it_waits_for_and_how_many_may_drop(
     assert "Waiting for 3 members" in text
     assert "m-3 0/2 later later later" in text
     assert "m-0 2/2 later later later" in text
-    assert "Roster 2 leaves out m-1" in text
+    assert "Roster 2 no longer lists m-1" in text
     assert "chunk-unknown 3" in text  # what members were refused
 
 

@@ -94,7 +94,9 @@ async def test_an_issuer_s_token_is_taken_as_the_coordinator_s_own_is(
     tmp_path: Path, provider: Provider, party: Party
 ) -> None:
     async with running(tmp_path / "data", oidc=provider.trust()) as server, browser(server) as client:
-        assert f"An ID or access token of <code>{provider.url}</code>" in (await client.get("/sign-in")).text
+        assert (
+            f"An ID or access token from <code>{provider.url}</code>" in (await client.get("/sign-in")).text
+        )
         round_id = await party.begun(server)
         token = provider.token(exp=int(server.clock()) + 600)
         answer = await sign_in(client, token)

@@ -224,7 +224,7 @@ async def test_no_path_leads_astray(server: Server, paths: dict[str, str]) -> No
 
 
 async def test_an_address_with_a_path_too_many_is_said_to_be_one(server: Server) -> None:
-    assert "is its address right?" in (await server.client.get("/veilsum/v1/coordinator")).json()["detail"]
+    assert "check its address" in (await server.client.get("/veilsum/v1/coordinator")).json()["detail"]
 
 
 async def test_other_methods_are_problems_too(server: Server, paths: dict[str, str]) -> None:

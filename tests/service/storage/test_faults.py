@@ -59,11 +59,11 @@ def test_a_url_that_cannot_be_read_is_refused_and_not_quoted(url: str) -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (asyncpg.InvalidPasswordError(CANARY), "the database refuses this user, or the password"),
+        (asyncpg.InvalidPasswordError(CANARY), "the database rejects this user or password"),
         (TimeoutError(CANARY), "does not answer"),
         (ConnectionError(CANARY), "can't be reached"),
-        (asyncpg.TooManyConnectionsError(CANARY), r"fails \(TooManyConnectionsError\): look at its log"),
-        (OperationalError(CANARY, None, asyncpg.InvalidPasswordError(CANARY)), "or the password"),
+        (asyncpg.TooManyConnectionsError(CANARY), r"fails \(TooManyConnectionsError\): check its log"),
+        (OperationalError(CANARY, None, asyncpg.InvalidPasswordError(CANARY)), "or password"),
     ],
 )
 def test_a_driver_s_error_is_a_sentence_of_ours(error: Exception, said: str) -> None:
@@ -74,7 +74,7 @@ def test_a_driver_s_error_is_a_sentence_of_ours(error: Exception, said: str) -> 
 
 async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "coordinator.sqlite3").write_bytes(b"no database" * 100)
-    with pytest.raises(Misuse, match=r"the database is damaged: .* restore a backup"):
+    with pytest.raises(Misuse, match=r"the database is damaged: .* Restore a backup"):
         async with open_stores(Settings(data_dir=tmp_path)):
             pass
 
@@ -99,12 +99,9 @@ async def test_a_server_that_refuses(tmp_path: Path) -> None:
         lacking(f"no PostgreSQL: {error}")
     elsewhere, nobody = ADMIN_URL.rpartition("/")[0], ADMIN_URL.replace("://postgres", "://veilsum-nobody")
     for url, said in (
-        (f"{elsewhere}/veilsum-none", "is not there: make it"),
-        (nobody, "refuses this user, or the password"),
-        (
-            f"{ADMIN_URL}?sslmode=verify-full",
-            "can't be connected to as its URL asks|by TLS|not as sslmode asks",
-        ),
+        (f"{elsewhere}/veilsum-none", "does not exist: create it"),
+        (nobody, "rejects this user or password"),
+        (f"{ADMIN_URL}?sslmode=verify-full", "can't be reached as its URL asks|by TLS|not with this sslmode"),
     ):
         with pytest.raises(Misuse, match=said):
             async with open_stores(Settings(data_dir=tmp_path, database_url=SecretStr(url))):
@@ -116,7 +113,7 @@ async def test_a_database_that_takes_no_writes(servers: Servers, tmp_path: Path)
     assert settings.database_url is not None
     url = settings.database_url.get_secret_value()
     await execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET default_transaction_read_only = on")
-    with pytest.raises(Misuse, match="the database takes no writes: name the primary"):
+    with pytest.raises(Misuse, match="the database is read-only: name the primary"):
         async with open_stores(settings):
             pass
     await servers.drop()  # no other test can use it
@@ -162,9 +159,9 @@ async def test_a_full_disk_is_no_damage(small: Path, tmp_path_factory: pytest.Te
     async with running(folder):
         pass
     fill(small)
-    with pytest.raises(Misuse, match="finds its disk full: make room"):
+    with pytest.raises(Misuse, match="its disk is full: make room"):
         create_backup(folder, archive)
-    with pytest.raises(Misuse, match="finds its disk full: make room"):
+    with pytest.raises(Misuse, match="its disk is full: make room"):
         await find_damage(Settings(data_dir=folder))
 
 
@@ -204,5 +201,5 @@ def test_a_full_disk_is_said() -> None:
     with pytest.raises(sqlite3.OperationalError) as full:
         connection.execute("CREATE TABLE t (x)")
     connection.close()
-    with pytest.raises(Misuse, match="finds its disk full: make room"), reword_errors():
+    with pytest.raises(Misuse, match="its disk is full: make room"), reword_errors():
         raise OperationalError("", None, full.value) from full.value

@@ -20,7 +20,7 @@ def test_one_coordinator_at_a_time_works_on_a_folder(tmp_path: Path) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         with pytest.raises(
-            Misuse, match=rf"another coordinator \(process {holder.pid}\) runs on .*VEILSUM_DATA_DIR"
+            Misuse, match=rf"another coordinator \(process {holder.pid}\) is running on .*VEILSUM_DATA_DIR"
         ):
             DataFolderLock(tmp_path)
         (tmp_path / "coordinator.lock").unlink()
