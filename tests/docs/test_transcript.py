@@ -13,8 +13,8 @@ README = Path(__file__).parents[2] / "README.md"
 
 STEPS = 5
 COMMANDS_MAX = 15
-SETUP_COMMANDS = 2
-"""The page's commands before any party has one: setting up, and drawing the features."""
+SETUP_COMMANDS = 3
+"""The page's commands before any party has one: two to set up, and one that draws the features."""
 
 NEXT_STEP = re.compile(r"\b[Nn]ext:? +(veilsum [^(\n]+)")
 NUMBER = re.compile(r"\b[0-9a-f]{4}(?: [0-9a-f]{4}){3,}|\b[0-9a-f]{8,}…?|\d[\d.,:-]*")

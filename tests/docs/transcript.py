@@ -141,7 +141,7 @@ def play(folder: Path, page: Path = PAGE) -> list[Printed]:
 def _fill_in(command: str, party: str, values: Mapping[str, str]) -> str:
     """Put a hospital's own name, and what earlier commands printed, into a command."""
     own = command.replace(FIRST, party) if party.startswith("hospital") else command
-    return re.sub(r"\b[A-Z]+(-[A-Z])?\b", lambda name: values.get(name[0], name[0]), own)
+    return re.sub(r"\b[A-Z]+([-_][A-Z]+)?\b", lambda name: values.get(name[0], name[0]), own)
 
 
 def _tidy(each: Printed, folder: Path, url: str) -> str:
@@ -161,7 +161,7 @@ def _wait_for_address(process: subprocess.Popen[bytes], out: IO[bytes]) -> str:
 def _learn(printed: Printed, values: dict[str, str]) -> None:
     """Keep what later commands need of an output."""
     if printed.command.startswith("veilsum admin new"):
-        values["ADMIN"] = _digest_in(printed.text, "federation")
+        values["ADMIN_KEY"] = _digest_in(printed.text, "federation")
     elif printed.command.startswith("veilsum member new"):
         values[f"KEY-{printed.party[-1].upper()}"] = _digest_in(printed.text, "public key")
     elif printed.command.startswith("veilsum admin study sign"):

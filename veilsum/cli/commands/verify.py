@@ -84,7 +84,7 @@ def _verify_result(folder: Path, pinned: bytes | None) -> bool:
     values: dict[str, Any] = {
         **_verified_against(pinned),
         "upload": result.standing,
-        "transcript": "not in this folder; fetch it with `veilsum operator round transcript ROUND`"
+        "transcript": f"not in this folder; fetch it with `veilsum operator round transcript {result.record.round} -o transcript.json`"
         if verdict is None
         else "replayed: " + ("no rule was broken" if verdict.is_faultless else "a rule was broken"),
         "not_checked": unchecked,
