@@ -136,16 +136,13 @@ def vgg13(shape: tuple[int, int, int], *, norm: str = "group") -> Extractor:
 
 
 def _make_vgg(shape: tuple[int, int, int], convolutions: tuple[int, ...], norm: str) -> Extractor:
-    # Ceiling: 28 px become 14, 7, 4, 2, 1.
-    stages = [
-        nn.Sequential(
-            *(
-                layer
-                for i in range(count)
-                for layer in make_convolution(after if i else before, after, 3, norm=norm)
-            ),
-            nn.MaxPool2d(2, ceil_mode=True),
-        )
-        for (before, after), count in zip(pairwise((shape[0], *_VGG)), convolutions, strict=True)
-    ]
+    stages = []
+    for (before, after), count in zip(pairwise((shape[0], *_VGG)), convolutions, strict=True):
+        layers = [
+            layer
+            for i in range(count)
+            for layer in make_convolution(after if i else before, after, 3, norm=norm)
+        ]
+        # Pooling before the last ReLU gives the same numbers. Ceiling: 28 px become 14, 7, 4, 2, 1.
+        stages.append(nn.Sequential(*layers[:-1], nn.MaxPool2d(2, ceil_mode=True), layers[-1]))
     return Extractor(nn.Sequential(*stages, *average_pooling()), _VGG[-1])
