@@ -101,7 +101,7 @@ def train(
         for index in range(len(run.history), recipe.rounds):
             started = time.perf_counter()
             round_ = TrainingRound(index, recipe.lr_at(index), len(partition), recipe.momentum, records)
-            chosen = _draw_participants(recipe, round_)
+            chosen = draw_participants(recipe, round_)
             run, local_loss, sent = _members_round(recipe, run, round_, chosen, train_locally, within)
             changed.update(chosen)
             model.load_state_dict(run.model, strict=False)
@@ -225,7 +225,8 @@ def _sent_bytes(recipe: Recipe, update: Update) -> int:
     return sum(tensor.nbytes for part in parts for name, tensor in part.items() if not keeps(name))
 
 
-def _draw_participants(recipe: Recipe, round_: TrainingRound) -> list[int]:
+def draw_participants(recipe: Recipe, round_: TrainingRound) -> list[int]:
+    """Draw the members that train in a round, sorted."""
     count = max(1, round(recipe.participation * round_.members))
     rng = make_generator(recipe.seed, Stream.PARTICIPATION, round_.index)
     return sorted(rng.choice(round_.members, size=count, replace=False).tolist())

@@ -1,5 +1,6 @@
 """A member's side of a round: train the received weights on its own records."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -57,8 +58,8 @@ class LocalTrainer:
         own = place.move_records(self._data.subset(held))
         sites = self._load_sites(task, own)
         model.train()
-        decays, slopes = self._collect_quadratics(sites)
-        slopes = self._steps.hold_tensors("slopes", slopes)
+        decays, slopes = collect_quadratics(recipe, self._trainable, sites)
+        slopes = self._steps.hold_tensors("slopes", {name: s for name, s in slopes.items() if s.any()})
         velocities = self._steps.hold_tensors("velocities", zero_state(model) if recipe.momentum else {})
         descent = MomentumSGD(decays, task.round.lr, recipe.momentum, self._by_weight(velocities))
         [total] = self._steps.hold_tensors("total", {"": torch.zeros((), device=place.device)}).values()
@@ -69,9 +70,11 @@ class LocalTrainer:
             known: Tensor | None = indices
             if moves is not None:
                 x, known = crop_and_flip(x, moves), None
-            loss, objective = self._compute_objective(x, source.y[rows], known, sites)
+            loss, objective = compute_objective(
+                recipe, model, model.features, x, source.y[rows], known, sites
+            )
             objective.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-            _add_slopes(self._by_weight(slopes))
+            add_slopes(self._by_weight(slopes))
             descent.step()
             total.add_(loss.detach())
 
@@ -137,43 +140,52 @@ class LocalTrainer:
             p.requires_grad_(self._recipe.trains(name, epoch))
         return tuple(name for name, p in self._trainable.items() if p.requires_grad)
 
-    def _collect_quadratics(self, sites: list[Site]) -> tuple[dict[float, list[Parameter]], State]:
-        """Return the terms' quadratic penalties as weights by their decay, and weights' constant slopes by name.
 
-        Σ ½κ‖θ − θ^t‖² + ⟨s, θ⟩ has the gradient κθ + (s − κθ^t): weight decay and a slope that stays the same all round.
-        """
-        decays: dict[float, list[Parameter]] = {}
-        slopes = {}
-        for name, p in self._trainable.items():
-            decay, slope = self._recipe.weight_decay, torch.zeros_like(p, requires_grad=False)
-            shared = not self._recipe.algorithm.keeps(name)
-            for term, site in zip(self._recipe.algorithm.terms, sites, strict=True):
-                curvature, linear = term.quadratic(name, site) if shared else (0.0, 0.0)
-                decay += curvature
-                slope.add_(linear).sub_(site.origin[name], alpha=curvature)
-            decays.setdefault(decay, []).append(p)
-            if slope.any():
-                slopes[name] = slope
-        return decays, slopes
+def collect_quadratics(
+    recipe: Recipe, trainable: Mapping[str, Parameter], sites: Sequence[Site]
+) -> tuple[dict[float, list[Parameter]], State]:
+    """Return the terms' quadratic penalties as weights by their decay, and constant slopes by the name of a weight that a term penalises.
 
-    def _compute_objective(
-        self, x: Tensor, y: Tensor, rows: Tensor | None, sites: list[Site]
-    ) -> tuple[Tensor, Tensor]:
-        """Return the loss of the records, and the objective: the loss plus every term's penalty."""
-        model = self._model
-        terms = list(zip(self._recipe.algorithm.terms, sites, strict=True))
-        z = model.features(x)
-        seen = z
-        for term, site in terms:
-            seen = term.features(seen, y, site)
-        logits: Tensor = model.head(seen)
-        for term, site in terms:
-            logits = term.logits(logits, y, site)
-        batch = Batch(x, y, z, logits, rows)
-        loss = objective = self._recipe.loss(logits, y)
-        for term, site in terms:
-            objective = objective + term.penalty(batch, site)
-        return loss, objective
+    Σ ½κ‖θ − θ^t‖² + ⟨s, θ⟩ has the gradient κθ + (s − κθ^t): weight decay and a slope that stays the same all round.
+    """
+    decays: dict[float, list[Parameter]] = {}
+    slopes: State = {}
+    for name, p in trainable.items():
+        decay = recipe.weight_decay
+        for term, site in zip(recipe.algorithm.terms, sites, strict=True):
+            if type(term).quadratic is Term.quadratic or recipe.algorithm.keeps(name):
+                continue
+            curvature, linear = term.quadratic(name, site)
+            decay += curvature
+            slope = slopes.setdefault(name, torch.zeros_like(p, requires_grad=False))
+            slope.add_(linear).sub_(site.origin[name], alpha=curvature)
+        decays.setdefault(decay, []).append(p)
+    return decays, slopes
+
+
+def compute_objective(
+    recipe: Recipe,
+    model: Classifier,
+    features: Callable[[Tensor], Tensor],
+    x: Tensor,
+    y: Tensor,
+    rows: Tensor | None,
+    sites: Sequence[Site],
+) -> tuple[Tensor, Tensor]:
+    """Return the loss of the records, and the objective: the loss plus every term's penalty."""
+    terms = list(zip(recipe.algorithm.terms, sites, strict=True))
+    z = features(x)
+    seen = z
+    for term, site in terms:
+        seen = term.features(seen, y, site)
+    logits: Tensor = model.head(seen)
+    for term, site in terms:
+        logits = term.logits(logits, y, site)
+    batch = Batch(x, y, z, logits, rows)
+    loss = objective = recipe.loss(logits, y)
+    for term, site in terms:
+        objective = objective + term.penalty(batch, site)
+    return loss, objective
 
 
 class MomentumSGD:
@@ -225,7 +237,8 @@ def _captured_key(task: Task, sites: list[Site]) -> tuple[object, ...]:
     return once, *(tuple(memory) for memory in task.memory)
 
 
-def _add_slopes(slopes: dict[Parameter, Tensor]) -> None:
+def add_slopes(slopes: Mapping[Parameter, Tensor]) -> None:
+    """Add constant slopes to the gradients of the weights that have one."""
     trained = [(p.grad, slope) for p, slope in slopes.items() if p.grad is not None]
     if trained:
         torch._foreach_add_(*map(list, zip(*trained, strict=True)))

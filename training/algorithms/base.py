@@ -254,7 +254,7 @@ def weighted_mean(states: Sequence[State], weights: Sequence[float]) -> State:
     total = sum(weights)
     mean = {}
     for name, first in states[0].items():
-        value = torch.zeros(first.shape, dtype=torch.float64)
+        value = torch.zeros(first.shape, dtype=torch.float64, device=first.device)
         for state, weight in zip(states, weights, strict=True):
             value.add_(state[name], alpha=weight / total)
         mean[name] = (value if first.is_floating_point() else value.round()).to(first.dtype)

@@ -196,7 +196,7 @@ class GlobalMemory(Term):
         site.model.train(training)
         means = torch.zeros_like(site.broadcast["means"]).index_add_(0, site.records.y, z)
         held = site.label_counts > 0
-        means[held] /= site.label_counts[held, None]
+        means /= site.label_counts.clamp(min=1)[:, None]
         return {"means": means, "holders": held.to(z.dtype)}, {}
 
     def reduce(self, broadcast: State, messages: Sequence[State], round_: TrainingRound) -> State:

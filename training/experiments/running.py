@@ -207,11 +207,12 @@ def diverged_result(
     *,
     folder: Path | None = None,
     hardware: Hardware = CPU_HARDWARE,
+    place: str | None = None,
 ) -> Diverged:
-    """Make the result file's content for a run that ended in this error; the other arguments are the run's."""
+    """Make the result file's content for a run that ended in this error at a place, by default the hardware's device; the other arguments are the run's."""
     prepared = prepare_data(experiment, seed, folder)
     recipe = experiment.make_recipe(prepared.data.train, seed)
-    facts = _run_facts(experiment, seed, prepared, recipe, hardware.device)
+    facts = _run_facts(experiment, seed, prepared, recipe, place or hardware.device)
     return Diverged(**facts, round=error.round, lr=error.lr)
 
 
