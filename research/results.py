@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _RESULT, _DIVERGED = (each.model_fields["format"].default for each in (RunResult, Diverged))
 
 
+LONG_RUN = 200
+"""Rounds of which a short form keeps all."""
+
 Matrix = tuple[tuple[Finite, ...], ...]
 
 
@@ -63,6 +66,11 @@ class AnalysedResult(RunResult):
     sweeps: tuple[Sweep, ...] = ()
     analyses: Analyses = Field(default_factory=Analyses)
 
+    @property
+    def rounds(self) -> int:
+        """The number of rounds; a short form's history may lack some."""
+        return self.history[-1].round if self.history else 0
+
 
 class ResultError(ValueError):
     """A file that holds no veilsum result."""
@@ -88,7 +96,13 @@ def _stated(value: Any) -> Any:
 
 
 def shortened(result: AnalysedResult) -> AnalysedResult:
-    """Round the history to six significant digits and milliseconds, more than any table or figure shows."""
+    """Round the history to six significant digits and milliseconds, more than any table or figure shows.
+
+    Of a long run, rounds without an evaluation are left out.
+    """
+    lines = result.history
+    if len(lines) > LONG_RUN:
+        lines = tuple(line for line in lines if line.accuracy is not None)
     history = tuple(
         line.model_copy(
             update={
@@ -97,7 +111,7 @@ def shortened(result: AnalysedResult) -> AnalysedResult:
                 "seconds": round(line.seconds, 3),
             }
         )
-        for line in result.history
+        for line in lines
     )
     return result.model_copy(update={"history": history})
 

@@ -99,8 +99,10 @@ class Cell:
         """Return the accuracy of a head, the trained head's averaged over the last rounds."""
         values = []
         for run in self.runs:
-            last = run.history[-average_last:] if head == "none" and average_last > 1 else ()
-            evaluated = [line.accuracy for line in last if line.accuracy is not None]
+            begin = run.rounds - average_last if head == "none" and average_last > 1 else run.rounds
+            evaluated = [
+                line.accuracy for line in run.history if line.round > begin and line.accuracy is not None
+            ]
             value = mean(evaluated) if evaluated else run.accuracy_after(head)
             assert value is not None
             values.append(100 * value)
@@ -147,7 +149,7 @@ class Cell:
         if self.row is None:
             return 1
         share = self.row.average_last / self.row.rounds if self.row.rounds else 0
-        return min(self.row.average_last, max(1, round(share * len(self.first.history))))
+        return min(self.row.average_last, max(1, round(share * self.first.rounds)))
 
     @property
     def differs(self) -> tuple[str, ...]:
@@ -164,7 +166,7 @@ class Cell:
             why.append(self.first.scale)
         if row is not None and self.averaged < row.average_last:
             why.append(
-                f"mean of the last {self.averaged} of {len(self.first.history)} rounds, "
+                f"mean of the last {self.averaged} of {self.first.rounds} rounds, "
                 f"the paper's of {row.average_last} of {row.rounds:,}"
             )
         return tuple(why)

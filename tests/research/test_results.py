@@ -8,7 +8,16 @@ from research import analyse
 from research import keep as keeping
 from research.keep import keep
 from research.report import cells, markdown
-from research.results import AnalysedResult, Analyses, ResultError, read_result, read_results, shortened, task
+from research.results import (
+    LONG_RUN,
+    AnalysedResult,
+    Analyses,
+    ResultError,
+    read_result,
+    read_results,
+    shortened,
+    task,
+)
 from tests.support import digits
 from training.results import Line, write_result
 
@@ -101,6 +110,21 @@ def test_what_is_kept_is_small_and_reported_alike(make: Make, tmp_path: Path) ->
     assert line.accuracy == run.history[1].accuracy
     assert read_result(kept) == shortened(run)
     assert markdown(cells(read_results([tmp_path / "kept"]))) == markdown(cells([run]))
+
+
+def test_a_long_run_is_kept_by_its_evaluated_rounds_and_reported_alike(make: Make) -> None:
+    line = make().history[0]
+    rounds = [
+        line.model_copy(update={"round": i, "accuracy": None if i % 25 else i / 1000})
+        for i in range(1, LONG_RUN + 801)
+    ]
+    run = make(experiment="fedetf-fedavg", history=rounds)
+    short = shortened(run)
+    assert [line.round for line in short.history] == list(range(25, 1001, 25))
+    [whole], [cell] = cells([run]), cells([short])
+    assert cell.averaged == whole.averaged == 50
+    assert cell.comparisons[0].ours.mean == pytest.approx(100 * (0.975 + 1) / 2)
+    assert cell.comparisons == whole.comparisons
 
 
 def test_another_run_s_file_is_not_replaced_and_its_own_is(make: Make, tmp_path: Path) -> None:
