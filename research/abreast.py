@@ -4,7 +4,7 @@
 
 Steps of small batches leave a GPU idle. Here each method has a few resident models, each on a stream of its own, and a member's whole
 local training is one CUDA graph. Draws, batches, penalties and aggregation are those of `training.train`, to which results are equal up
-to rounding (held by a test). Members have equally many records, and the learning rate is constant, because graphs hold both.
+to rounding (held by a test); convolutions use TF32. Members have equally many records, and the learning rate is constant: graphs hold both.
 """
 
 import argparse

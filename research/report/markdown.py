@@ -25,6 +25,8 @@ for a paper's, or a run is smaller, the row says so and no difference is stated,
 
 _STACKED_MARK = ", float32, torch"
 """How `research.stacked` names its device."""
+_ABREAST_MARK = " side by side, torch"
+"""How `research.abreast` names its device."""
 
 
 def markdown(found: Sequence[Cell], diverged: Sequence[Diverged] = ()) -> str:
@@ -63,7 +65,8 @@ def _commands(found: Sequence[Cell]) -> Iterator[str]:
     for command, own in sorted(runs.items()):
         devices = ", ".join(sorted({run.environment.device.partition(",")[0] for run in own}))
         seeds = "".join(f" --seed {seed}" for seed in sorted({run.seed for run in own}))
-        rows.append([f"`{command}{seeds if command.startswith('veilsum') else ''}`", str(len(own)), devices])
+        seeded = command.startswith(("veilsum", "python -m research.abreast"))
+        rows.append([f"`{command}{seeds if seeded else ''}`", str(len(own)), devices])
     yield from (table(["command", "runs", "device"], rows), "")
 
 
@@ -76,6 +79,8 @@ def _command(run: RunResult) -> str:
     if _STACKED_MARK in device:
         folder = "--output runs/stacked"
         return f"python -m research.stacked train --alpha {run.deal.options['alpha']} {folder}; python -m research.stacked finish {folder}"
+    if _ABREAST_MARK in device:
+        return f"python -m research.abreast {run.experiment} --output runs/abreast"
     words = "".join(f" --variant {variant}" for variant in variants.split("+") if variant)
     place = "" if device == "cpu" else " --device cuda"
     path = f"research/experiments/{file}.toml" if file in EXPERIMENTS else f"{file}.toml"

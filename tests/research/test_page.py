@@ -71,6 +71,7 @@ def test_each_run_has_a_command_and_a_device(make: Make) -> None:
         for kind, device, name in (
             ("stacked", "NVIDIA H200, float32, torch 2.11", "ccvr-fedavg/jpeg"),
             ("alone", "cuda", "feduv-pacs-fedavg/pacs-32"),
+            ("abreast", "NVIDIA H200, 11 runs side by side, torch 2.11", "fedetf-moon/moon-cnn"),
         )
     }
     text = markdown(cells([run, *on_gpu.values(), make(experiment="mine")]))
@@ -78,6 +79,7 @@ def test_each_run_has_a_command_and_a_device(make: Make) -> None:
     assert f"| `{file} --variant alpha-005 --variant jpeg --seed 0` | 1 | cpu |" in text
     assert "research.stacked train --alpha 0.1" in text
     assert "pacs-32 --device cuda --seed 0` | 1 | cuda |" in text
+    assert "abreast fedetf-moon/moon-cnn --output runs/abreast --seed 0` | 1 | NVIDIA H200 |" in text
     assert "| `veilsum train mine.toml --seed 0` | 1 | cpu |" in text
     assert "NVIDIA H200, 120 s |" in text
 
