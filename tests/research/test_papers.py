@@ -157,9 +157,15 @@ def test_fedetf_s_rows_have_its_best_weights_and_warm_ups() -> None:
     ("data", "records"), [("stl10", 0.9 * 5000), ("cifar100", 0.9 * 50_000), ("pacs", 9991 - 4 * 7 * 40)]
 )
 def test_feduv_s_rows_of_label_shift_leave_a_tenth_to_validate_by(data: str, records: float) -> None:
-    for name in (f"feduv-{data}-{method}" for method in ("fedavg", "feduv", "freeze")):
+    for name in (f"feduv-{data}-{method}" for method in ("fedavg", "fedprox", "feduv", "freeze", "moon")):
         for variant in (None, *(each for each in EXPERIMENTS[name] if each != "small")):
             assert paper_experiment(name, variant).data.train_records == records, (name, variant)
+
+
+def test_feduv_s_baselines_have_the_weights_that_the_paper_prints() -> None:
+    for data in ("stl10", "cifar100", "pacs"):
+        assert options_of(paper_experiment(f"feduv-{data}-fedprox"))["mu"] == 0.01
+        assert options_of(paper_experiment(f"feduv-{data}-moon"))["mu"] == 1.0
 
 
 def test_gmv_s_rows_divide_as_the_paper_prints() -> None:
