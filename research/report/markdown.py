@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from research.papers import EXPERIMENTS
+from research.papers import EXPERIMENTS, row_of
 from research.report.cells import HEADS, Cell, assumed, where
 from research.report.coverage import coverage
 from research.report.groups import Group, accuracy_and_gain, groups, said, taken
@@ -13,7 +13,7 @@ from research.report.groups import Group, accuracy_and_gain, groups, said, taken
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from training.results import Diverged, RunResult
+    from training.results import Diverged, RunFacts
 
 _HEAD = """# Reproduction
 
@@ -35,7 +35,7 @@ def markdown(found: Sequence[Cell], diverged: Sequence[Diverged] = ()) -> str:
         return f"{_HEAD}\nThere are no result files yet.\n"
     own = groups(found)
     compared = [cell for cell in found if cell.comparisons]
-    parts = [_HEAD, *_not_run(found), *_summary(own), *_papers(compared)]
+    parts = [_HEAD, *_not_run(found), *_summary(own), *_papers(compared, diverged)]
     for group in own:
         parts += _group(group)
     if diverged:
@@ -45,7 +45,7 @@ def markdown(found: Sequence[Cell], diverged: Sequence[Diverged] = ()) -> str:
             table(["data and deal", "method", "seed", "in round", "learning rate"], map(_left, diverged)),
             "",
         ]
-    parts += _commands(found)
+    parts += _commands(found, diverged)
     parts += [
         "## Partitions\n",
         "Who held what: the SHA-256 of each partition, and how many records a repair moved so that no member has too few.\n",
@@ -54,12 +54,12 @@ def markdown(found: Sequence[Cell], diverged: Sequence[Diverged] = ()) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _commands(found: Sequence[Cell]) -> Iterator[str]:
+def _commands(found: Sequence[Cell], diverged: Sequence[Diverged]) -> Iterator[str]:
     """Name the command that repeats each run."""
     yield "## How to repeat a run\n"
     yield "With the data sets' folder in `VEILSUM_DATA`.\n"
-    runs: dict[str, list[RunResult]] = {}
-    for run in (run for cell in found for run in cell.runs):
+    runs: dict[str, list[RunFacts]] = {}
+    for run in (*(run for cell in found for run in cell.runs), *diverged):
         runs.setdefault(_command(run), []).append(run)
     rows = []
     for command, own in sorted(runs.items()):
@@ -70,7 +70,7 @@ def _commands(found: Sequence[Cell]) -> Iterator[str]:
     yield from (table(["command", "runs", "device"], rows), "")
 
 
-def _command(run: RunResult) -> str:
+def _command(run: RunFacts) -> str:
     """Return the command that repeats a run, without its seed, perhaps with others."""
     file, _, variants = run.experiment.partition("/")
     if file == "reproduce-small":
@@ -163,10 +163,12 @@ def _summary(own: Sequence[Group]) -> Iterator[str]:
     yield from (table(header, rows), "")
 
 
-def _papers(compared: Sequence[Cell]) -> Iterator[str]:
+def _papers(compared: Sequence[Cell], diverged: Sequence[Diverged]) -> Iterator[str]:
     for paper, group in groupby(sorted(compared, key=_paper), key=_paper):
         own = list(group)
         yield from (f"## {paper}\n", f"{_source(own[0])}.\n", table(_COMPARED, _compared(own)), "")
+        if lost := [told for run in diverged if (told := _lost_row(run, paper))]:
+            yield f"Diverged, so without a figure: {'; '.join(lost)}.\n"
         if left_open := assumed(own):
             yield f"Settings that the paper leaves open: {'; '.join(left_open)}.\n"
 
@@ -229,6 +231,16 @@ def _group(group: Group) -> Iterator[str]:
             for cell in group.cells
         )
         yield from (table(["method", *group.personal], own), "")
+
+
+def _lost_row(run: Diverged, paper: str) -> str:
+    """Name the paper's row that a diverged run was to repeat; "" if it is another paper's, or none."""
+    row = row_of(run.experiment, None, smaller=bool(run.scale or run.data.stands_in_for))
+    if row is None or row.paper != paper:
+        return ""
+    return (
+        f"{row.method} in round {run.round} (paper: {row.accuracy['none']:.2f}, {row.where}; {row.setting})"
+    )
 
 
 def _left(run: Diverged) -> list[str]:

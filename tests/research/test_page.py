@@ -5,6 +5,7 @@ import pytest
 
 from research.report import cells, markdown, page
 from tests.support.pages import Page
+from training.results import Diverged
 
 from .conftest import Make
 
@@ -82,6 +83,15 @@ def test_each_run_has_a_command_and_a_device(make: Make) -> None:
     assert "abreast fedetf-moon/moon-cnn --output runs/abreast --seed 0` | 1 | NVIDIA H200 |" in text
     assert "| `veilsum train mine.toml --seed 0` | 1 | cpu |" in text
     assert "NVIDIA H200, 120 s |" in text
+
+
+def test_a_run_that_diverged_is_named_under_its_papers_table_with_its_command(make: Make) -> None:
+    run = make()
+    facts = run.model_dump(include={"experiment", "method", "recipe", "data", "deal", "environment"})
+    lost = Diverged(**facts | {"experiment": "ccvr-moon"}, seed=1, round=3, lr=0.1)
+    text = markdown(cells([run]), [lost, lost.model_copy(update={"experiment": "feduv-pacs-moon"})])
+    assert text.count("Diverged, so without a figure: MOON in round 3 (paper: 57.36, Table 2") == 1
+    assert "feduv-pacs-moon.toml --seed 1` | 1 | cpu |" in text
 
 
 @pytest.mark.usefixtures("undrawn")
