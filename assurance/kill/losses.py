@@ -153,6 +153,7 @@ class Exits:
             done = await party.done(server)
             await party.check_result(server, done)
             await self._store_again(server)
+            assert (await server.client.get(f"/federations/{party.federation}")).status_code == 200
 
     async def _store_again(self, server: Server) -> None:
         """Store again what is refused, and what isn't shown. Rows of a round that are damaged may keep it refused."""

@@ -65,7 +65,8 @@ class Combinations:
         numbers = await self._opening_numbers({part.round for record in found for part in record.parts})
 
         def newest_round(record: CombinedRecord) -> tuple[int, str]:
-            return max(numbers[part.round] for part in record.parts), record.combination
+            # A round whose row was lost counts as the oldest.
+            return max(numbers.get(part.round, 0) for part in record.parts), record.combination
 
         return sorted(found, key=newest_round, reverse=True)
 
