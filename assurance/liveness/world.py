@@ -14,7 +14,7 @@ import numpy as np
 from safetensors.numpy import load
 
 from assurance.chaos.proxy import Proxy
-from assurance.liveness.party import Party
+from assurance.liveness.faulty_process import FaultyProcess
 from assurance.outages.cable import Cable
 from client_sdk import Result
 from client_sdk.database import StateDatabase
@@ -96,7 +96,7 @@ class World:
         proxy = await stack.enter_async_context(Proxy(port, self.seed, rate, 0.2).running())
         to_publish = self.folder, Children(), self.client, url, self.names, self._study(), 0.0
         self.made = await asyncio.to_thread(Federation.publish_federation, *to_publish)
-        self.federation, self.members = self.made.admin_key.hex(), dict[str, Party]()
+        self.federation, self.members = self.made.admin_key.hex(), dict[str, FaultyProcess]()
         for name in (*self.names, "operator"):
             cable = await stack.enter_async_context(Cable(proxy.url).laid())
             given = {"VEILSUM_URL": cable.url, "VEILSUM_ADMIN_KEY": self.federation}
@@ -113,9 +113,11 @@ class World:
                 party.start()
         self._run()
 
-    def _party(self, stack: AsyncExitStack, path: str, words: Any, environment: Any, cable: Any) -> Party:
+    def _party(
+        self, stack: AsyncExitStack, path: str, words: Any, environment: Any, cable: Any
+    ) -> FaultyProcess:
         (folder := self.folder / path).mkdir(parents=True, exist_ok=True)
-        party = Party(folder.name, folder, words, environment, cable)
+        party = FaultyProcess(folder.name, folder, words, environment, cable)
         stack.callback(party.kill)
         return party
 
@@ -201,7 +203,7 @@ class World:
                     continue
                 party.kill()
                 words = f"-m veilsum member ledger . --give-up {STUDY} --period {self.period}".split()
-                giving = Party(party.name, party.folder, words, party.environment)
+                giving = FaultyProcess(party.name, party.folder, words, party.environment)
                 giving.start()
                 await self._wait(giving.over, 120.0, giving)
                 if giving.code:
@@ -221,7 +223,7 @@ class World:
         await self._wait(look, WITHIN_S, self.operator)
         return found[0]
 
-    async def _wait(self, holds: Callable[[], Any], within_s: float, party: Party) -> None:
+    async def _wait(self, holds: Callable[[], Any], within_s: float, party: FaultyProcess) -> None:
         """Wait for a condition. Meanwhile no process may end by itself, except an operator's with its result."""
         until = time.monotonic() + within_s
         while not await asyncio.to_thread(holds):

@@ -18,7 +18,7 @@ LONGEST_S = {"kill": 12.0, "stop": 30.0, "cut": 25.0, "silence": 25.0}
 
 
 @dataclass(eq=False)
-class Party:
+class FaultyProcess:
     """A process of a coordinator, an operator or a member.
 
     Args:
