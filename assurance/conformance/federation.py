@@ -17,7 +17,7 @@ from assurance.conformance.tap import Seen, Tap
 from service.http.callers import Allowance, Limits
 from tests.support.forging import other_secrets
 from tests.support.party import Party, Vector
-from tests.support.serving import OCTETS, running, served
+from tests.support.serving import running, served
 from tests.support.simulator import After
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member.attempting import Attempting
@@ -316,7 +316,7 @@ class Federation:
 
     async def _move(self) -> bool:
         """Let each of the kit's members take a step; return whether one did."""
-        cohort = (await self.server.client.get(f"/v1/cohorts/{self.party.cohort}")).json()
+        cohort = await self.server.cohort(self.party.cohort)
         if cohort["state"] in {"pairing", "formed"}:
             before = self._phases()
             await self.party.take_manifest(self.server)
@@ -369,12 +369,10 @@ class Federation:
         if self.shape.admin_closes and view["state"] == "erasing" and self.client not in waiting:
             lost = Lost.make_signed(party.admin, context=bytes.fromhex(view["context"]))
             where = f"/v1/rounds/{view['round']}/lost"
-            await self.server.client.post(where, content=lost.to_bytes(), headers=OCTETS)
+            await self.server.client.post(where, content=lost.to_bytes())
             return True
         if self._will_cancel(view) and self.client in view["uploaded"]:
-            await self.server.client.post(
-                f"/v1/rounds/{view['round']}/cancel", json={"reason": "a rehearsal"}
-            )
+            await self.server.cancel(view["round"])
             return True
         if self.shape.lifetime_s is None and waiting and waiting <= party.drop.keys():
             await self.server.pass_time(view)

@@ -12,7 +12,7 @@ from assurance.kill.game import WITHIN_S, Game, Unhurried
 from assurance.kill.pairing import Pairs
 from tests.support.forging import again
 from tests.support.party import HOLD, SIX, WITHHOLDING, Party
-from tests.support.serving import OCTETS, Clock, Server
+from tests.support.serving import Clock, Server
 from tests.support.simulator import After
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
@@ -90,8 +90,7 @@ class Ends(Longer):
         round_id = await self.opened(party, server)
         view = await server.view(round_id)
         await self.post(rest.EXTEND_PATH.format(round_id=round_id), deadline_s=view["deadline_s"] + 60)
-        for member in party.ids:
-            party.seal(member, await server.opening(round_id, member))
+        await party.seal_all(server, round_id)
         await self.post(rest.CANCEL_PATH.format(round_id=round_id), 409, reason="another one")
         view = await party.play(server, round_id, within_s=WITHIN_S)
         assert view["state"] == "voided", view
@@ -127,9 +126,7 @@ class LeftOut(Longer):
 
     async def go(self, server: Server) -> tuple[bytes, ...]:
         party = self.party()
-        await party.found(server)
-        await party.open_cohort(server)
-        await party.enrol(server, SIX)
+        await party.send_cards(server)
         view = await party.form(server, SIX[:3])
         assert view["fault"]["cause"] == "cohort-too-small", view
         assert set(view["fault"]["parties"]) >= set(SIX[3:]), view
@@ -157,7 +154,7 @@ class Liars(Longer):
         second = again(upload.header, party.keys["m-1"], salt=bytes(32))
         body = replace(upload, header=second).to_bytes()
         where = f"/v1/rounds/{round_id}/uploads/m-1"
-        refused = await self.client.put(where, content=body, headers=OCTETS)
+        refused = await self.client.put(where, content=body)
         assert refused.json()["cause"] == "upload-conflict", refused.text
         view = await party.play(server, round_id, within_s=WITHIN_S)
         assert view["state"] == "done", view
@@ -233,7 +230,7 @@ class Rotten(Longer):
         party = Late(ids, dim=3, classes=2, question=DAMAGED, seed=self.number, admin_seed=self.admin_seed)
         await party.begin(server)
         while True:
-            if (await self.client.get(f"/v1/cohorts/{party.cohort}")).json()["step"] is None:
+            if (await server.cohort(party.cohort))["step"] is None:
                 await party.next_period(server)
             round_id = await self.opened(party, server, lifetime_s=DAMAGED_S)
             view = await party.play(server, round_id, within_s=WITHIN_S)

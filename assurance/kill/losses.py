@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from assurance.kill.damage import BLOBS, FILES, Fault, do_damage, list_faults
-from assurance.kill.pasts import STATES, Past, make_past, settings_of
+from assurance.kill.pasts import STATES, Past, make_past
 from assurance.reports import report
 from service.coordination.repairing import repair_database
 from service.storage.folder import DATABASE_FILE
@@ -29,7 +29,7 @@ from service.storage.stores import blobs_of
 from service.telemetry import logs
 from tests.support import serving
 from tests.support.servers import CREDENTIALS, Servers, bucket_served
-from tests.support.serving import OCTETS, Clock, Server, running
+from tests.support.serving import Clock, Server, running, settings_of
 from veilsum.protocol import round_spec
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.messages import Lost
@@ -207,8 +207,7 @@ class Exits:
         return bool(view["ended"])
 
     async def _cancel(self, server: Server) -> bool:
-        where = f"/v1/rounds/{self._past.round_id}/cancel"
-        answer = await server.client.post(where, json={"reason": "damaged"})
+        answer = await server.cancel(self._past.round_id)
         return answer.status_code == 200 and await self._play(server)
 
     async def _wait(self, server: Server) -> bool:
@@ -221,7 +220,7 @@ class Exits:
         party, context = self._party, self._past.context
         signed = Lost.make_signed(party.admin, context=context).to_bytes()
         paths = (f"/v1/rounds/{self._past.round_id}/lost", f"{party.where}/lost")
-        answers = [await server.client.post(path, content=signed, headers=OCTETS) for path in paths]
+        answers = [await server.client.post(path, content=signed) for path in paths]
         return any(answer.status_code in {200, 204} for answer in answers)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from tests.support.party import Party
-from tests.support.serving import OCTETS, Server
+from tests.support.serving import Server
 from veilsum.protocol.member import Enrolled, Paired, Ready
 from veilsum.protocol.messages import Cards, Ciphertexts, Manifest, Message, parse_message
 from veilsum.protocol.rest import OCTETS_TYPE
@@ -54,7 +54,7 @@ class Pairs(Party):
         return all(isinstance(self.phases[member], Ready) for member in {*members} - {*view["left_out"]})
 
     async def _view(self, server: Server) -> dict[str, Any]:
-        view: dict[str, Any] = (await server.client.get(f"/v1/cohorts/{self.cohort}")).json()
+        view: dict[str, Any] = await server.cohort(self.cohort)
         return view
 
     async def _step(self, server: Server, member: str) -> None:
@@ -71,7 +71,7 @@ class Pairs(Party):
             return
         self.phases[member], replies = phase.receive(shown, self.keys[member], self.now(server))
         for pairing in replies:
-            sent = await server.client.put(where, content=pairing.to_bytes(), headers=OCTETS)
+            sent = await server.client.put(where, content=pairing.to_bytes())
             # The member may have been left out since.
             assert sent.status_code == 200 or sent.json()["cause"] in {"wrong-phase", "unknown-member"}, (
                 sent.text

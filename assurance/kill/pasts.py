@@ -15,12 +15,11 @@ from sqlalchemy import func, select
 from assurance.kill.damage import Kind, list_present
 from service.coordination import summing
 from service.coordination.jobs import Jobs
-from service.settings import Settings
 from service.storage.audit import prune_entries
 from service.storage.tables import sums
 from tests.support import serving
 from tests.support.party import SIX, Party
-from tests.support.serving import OCTETS, TOKEN, Clock, Server, running
+from tests.support.serving import Clock, Server, running, settings_of
 from veilsum.calibration import Head
 from veilsum.calibration.judge_tables import ShownHeads
 from veilsum.cli import backup
@@ -106,12 +105,6 @@ class Past:
             backup.restore_backup(self.archive, into, key)
 
 
-async def settings_of(folder: Path) -> Settings:
-    """Return the settings of a coordinator on this folder."""
-    own = await serving.SERVERS.settings(folder) if serving.SERVERS is not None else {}
-    return Settings(data_dir=folder, operator_token=TOKEN, **own)
-
-
 async def make_past(folder: Path, state: str) -> Past:
     """Play a federation with a history to a state."""
     party, clock = Members(SIX, readers=SIX[:1]), Clock()
@@ -192,7 +185,7 @@ async def _close_context(server: Server, party: Party) -> Renewal:
     context = hashlib.sha256(b"another attempt").digest()
     content = Lost.make_signed(party.admin, context=context).to_bytes()
     shown_at = rest.CLOSING_PATH.format(context=context.hex()) + f"?federation={party.federation}"
-    closing = Renewal("POST", f"{party.where}/lost", {"content": content, "headers": OCTETS}, shown_at)
+    closing = Renewal("POST", f"{party.where}/lost", {"content": content}, shown_at)
     (await closing.send(server)).raise_for_status()
     return closing
 
@@ -205,7 +198,7 @@ async def _publish_variant(
     content = plain.model_copy(update=changes)
     study = Study.make_signed(party.admin, federation=party.admin.public, content=content.to_bytes())
     where = f"{party.where}/studies/{study.hash.hex()}"
-    publishing = Renewal("PUT", where, {"content": study.to_bytes(), "headers": OCTETS}, shown_at=where)
+    publishing = Renewal("PUT", where, {"content": study.to_bytes()}, shown_at=where)
     (await publishing.send(server)).raise_for_status()
     opened = await party.try_cohort(server, study=study.hash.hex(), period=period)
     assert opened.status_code == 201, opened.text
@@ -219,7 +212,7 @@ async def _rehearse(server: Server, party: Party) -> tuple[Renewal, ...]:
     named = Rehearsal(pack=digest, tolerance=0.01)
     _, cohort, publishing = await _publish_variant(server, party, "rehearsal-1", rehearsal=named)
     where = rest.CANARIES_PATH.format(federation=party.federation, pack=digest)
-    storing = Renewal("PUT", where, {"content": pack, "headers": OCTETS}, shown_at=where)
+    storing = Renewal("PUT", where, {"content": pack}, shown_at=where)
     report = SiteReport(
         release="1", sent_s=server.clock(), free_bytes=1 << 40, slips=(), difference=0.0, detail=""
     )
@@ -237,7 +230,7 @@ async def _show_heads(server: Server, party: Party) -> tuple[Renewal, ...]:
     shown = ShownHeads((Head(np.zeros((party.dim, party.classes)), None, ()),), 1.0, np.zeros(0))
     heads = encode_shown(content.question, shown)
     where = rest.HEADS_PATH.format(cohort=cohort, heads=hashlib.sha256(heads).hexdigest())
-    storing = Renewal("PUT", where, {"content": heads, "headers": OCTETS})
+    storing = Renewal("PUT", where, {"content": heads})
     (await storing.send(server)).raise_for_status()
     return publishing, storing
 
@@ -261,11 +254,11 @@ async def _play_to(server: Server, party: Party, state: str) -> str:
                 await party.serve(server, round_id, member)
         case "erasing":
             await party.play_until(server, round_id, "checking")
-            await _cancel(server, round_id)
+            assert (await server.cancel(round_id)).status_code == 200
             await server.pass_time(await server.view(round_id))
         case "failed" | "repeating":
             await party.play_until(server, round_id, "revealing")
-            await _cancel(server, round_id)
+            assert (await server.cancel(round_id)).status_code == 200
             view = await party.play(server, round_id)
             assert view["state"] == "failed", view
             if state == "repeating":
@@ -281,20 +274,11 @@ async def _play_to(server: Server, party: Party, state: str) -> str:
     return round_id
 
 
-async def _wait_forever(*_: object) -> None:
-    await asyncio.Event().wait()
-
-
 async def _begin_pairing(server: Server, party: Party) -> None:
-    """Let all members enrol, and half of them pair."""
-    for member in party.ids:
-        card = party.card_of(member, party.now(server)).to_bytes()
-        where = f"/v1/cohorts/{party.cohort}/cards/{member}"
-        assert (await server.client.put(where, content=card, headers=OCTETS)).status_code == 200
+    await party.enrol(server, party.ids)
     for member in party.ids[:3]:
         await party.pair(server, member)
 
 
-async def _cancel(server: Server, round_id: str) -> None:
-    answer = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "a test"})
-    assert answer.status_code == 200, answer.text
+async def _wait_forever(*_: object) -> None:
+    await asyncio.Event().wait()

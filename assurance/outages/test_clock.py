@@ -9,8 +9,9 @@ import pytest
 
 from assurance.outages.patience import check_sum
 from service.storage import nonces
-from tests.support.clients import Everybody, client_of, refusal
+from tests.support.clients import Everybody, client_of
 from tests.support.party import Party
+from tests.support.refusals import refusal
 from tests.support.serving import TOKEN, Clock, running
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
@@ -57,9 +58,7 @@ async def test_a_clock_that_jumps_while_members_pair_and_comes_back(tmp_path: Pa
     """Members that had no time to pair are left out, and here too few are left; the next cohort forms."""
     party, clock = Party(tuple(f"m-{index}" for index in range(4))), Clock()
     async with running(tmp_path / "data", clock) as server:
-        await party.found(server)
-        await party.open_cohort(server)
-        await party.enrol(server, party.ids)
+        await party.send_cards(server)
         for member in party.ids[:2]:
             await party.pair(server, member)
         clock.ahead_s = jump_s
@@ -67,7 +66,7 @@ async def test_a_clock_that_jumps_while_members_pair_and_comes_back(tmp_path: Pa
         await asyncio.sleep(0.5)  # what is due now is done, also on a busy machine
         clock.ahead_s = 0.0
         server.coordinator.scheduler.wake_up()
-        view = (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()
+        view = await server.cohort(party.cohort)
         assert view["state"] == ("failed" if jump_s > 0 else "pairing")
         if jump_s > 0:
             assert (view["fault"]["cause"], view["fault"]["parties"]) == ("cohort-too-small", ["m-2", "m-3"])

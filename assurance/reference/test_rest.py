@@ -72,7 +72,7 @@ class Stranger:
         self.http, self.member = http, member
 
     def send(self, method: str, path: str, body: bytes, **params: int) -> httpx.Response:
-        answer = self.http.request(method, path, content=body, headers=OCTETS, params=params)
+        answer = self.http.request(method, path, content=body, params=params)
         assert answer.is_success, answer.text
         return answer
 

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from service.storage.database import Database
+from service.storage.stores import open_stores
 from service.telemetry import logs
 from tests.service.access.provider import Provider
 from tests.support import serving
 from tests.support.party import HOLD, SIX, WITHHOLDING, Party
 from tests.support.servers import ADMIN_URL, CREDENTIALS, Servers, bucket_served, execute, lacking
-from tests.support.serving import Clock, Server, running, snapshot
+from tests.support.serving import Clock, Server, running, settings_of, snapshot
 from veilsum.protocol import round_spec
 
 CHUNK_ELEMENTS = 16
@@ -59,6 +61,20 @@ async def servers(endpoint: str, databases: list[str]) -> AsyncIterator[Servers]
     await found.empty()
 
 
+@pytest.fixture
+def on_servers(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run every coordinator of the test on PostgreSQL and S3."""
+    monkeypatch.setattr(serving, "SERVERS", servers)
+
+
+@pytest.fixture
+async def database(tmp_path: Path, stores: str) -> AsyncIterator[Database]:
+    """An empty database of a coordinator."""
+    del stores
+    async with open_stores(await settings_of(tmp_path)) as (made, _):
+        yield made
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests marked `both_stores` on both pairs of stores; with TEST_STORES=both, as in `make both-stores`, run all tests so."""
     if "stores" in metafunc.fixturenames:
@@ -68,10 +84,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def stores(request: pytest.FixtureRequest) -> str:
     """Run every coordinator of the test on SQLite and files, or on PostgreSQL and S3."""
     if request.param == "servers":
-        monkeypatch.setattr(serving, "SERVERS", request.getfixturevalue("servers"))
+        request.getfixturevalue("on_servers")
     return str(request.param)
 
 

@@ -23,28 +23,27 @@ def chunks() -> None:
 
 
 @pytest.mark.slow
-async def test_a_process_killed_at_any_step_goes_on_where_it_was(tmp_path: Path) -> None:
-    party = Party(tuple(f"m-{index}" for index in range(4)))
-    server: Any = Process(tmp_path / "data")
+async def test_a_stop_signal_answers_polls_and_ends_a_process_whose_log_tells_no_secret(
+    tmp_path: Path,
+) -> None:
+    """`assurance/kill` kills it instead."""
+    party, server = Party(tuple(f"m-{index}" for index in range(4))), Process(tmp_path / "data")
+    played: Any = server
     try:
         await server.start()
-        due = ["chunk 0 of m-2", "Vote of m-2", "Reveal of m-0"]
-
-        async def on_ack(label: str) -> None:
-            if label in due:
-                due.remove(label)
-                before = [await server.view(r) for r in round_ids]
-                await server.restart()
-                assert [await server.view(r) for r in round_ids] == before
-
-        party.on_ack = on_ack
-        round_ids: list[str] = []
-        round_ids.append(await party.begun(server))
-        view = await party.play(server, round_ids[0], within_s=60)
-        assert (view["state"], due) == ("done", [])
-        record = await party.check_result(server, round_ids[0])
-        assert len(record["survivors"]) == 4
-        await stops_promptly(server, round_ids[0])
+        round_id = await party.begun(played)
+        assert (await party.play(played, round_id))["state"] == "done"
+        await party.check_result(played, round_id)
+        version = (await server.view(round_id))["version"]
+        path, waits = f"/v1/rounds/{round_id}", {"after": version, "wait_s": 30}
+        waiting = asyncio.create_task(server.client.get(path, params=waits))
+        await asyncio.sleep(0.3)
+        started = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert (await waiting).json()["version"] == version
+        assert time.monotonic() - started < 25
+        await asyncio.to_thread(server.process.wait, 120)
+        assert server.process.returncode in {0, -signal.SIGTERM}
     finally:
         await server.close()
     text = (tmp_path / "log").read_text()
@@ -81,21 +80,6 @@ async def test_a_start_that_fails_is_logged_without_values(tmp_path: Path) -> No
     assert failed["why"].startswith("VEILSUM_MAX_WAIT_S: ")
     assert "Traceback" not in text
     assert "canary-71" not in text
-
-
-async def stops_promptly(server: Process, round_id: str) -> None:
-    """Send SIGTERM during a long poll of 30 s: the poll is answered, and the process ends."""
-    version = (await server.view(round_id))["version"]
-    waiting = asyncio.create_task(
-        server.client.get(f"/v1/rounds/{round_id}", params={"after": version, "wait_s": 30})
-    )
-    await asyncio.sleep(0.3)
-    started = time.monotonic()
-    server.process.send_signal(signal.SIGTERM)
-    assert (await waiting).json()["version"] == version
-    assert time.monotonic() - started < 25
-    await asyncio.to_thread(server.process.wait, 120)
-    assert server.process.returncode in {0, -signal.SIGTERM}
 
 
 async def test_the_signal_is_heard_beside_the_servers_own_handler() -> None:

@@ -24,11 +24,6 @@ _SENDER = re.compile(
 )
 
 
-def refusal(answer: httpx.Response) -> tuple[int, str]:
-    """Return the status and cause of a problem response."""
-    return answer.status_code, answer.json()["cause"]
-
-
 class Signing(httpx.Auth):
     """Sign each request as `who`, or as the sender that the request names."""
 

@@ -16,7 +16,7 @@ from safetensors.numpy import load
 
 from tests.support.clients import KEYS
 from tests.support.forging import again, redeal
-from tests.support.serving import OCTETS, Server
+from tests.support.serving import Server
 from tests.support.simulator import (
     After,
     SeededRandom,
@@ -185,8 +185,6 @@ class Party:
         places = {each: place for place, each in enumerate(self.ids)}
         self.deal[member] = lambda decryptor, _shares: others[places[decryptor]].tobytes()
 
-    # The operator's part
-
     def complaining(self, members: tuple[str, ...], dealer: str) -> Callable[[str, Message], Message]:
         """Return a `tamper` with which these decryptors complain falsely about one dealer's box."""
 
@@ -197,6 +195,8 @@ class Party:
             return again(message, self.keys[sender], dealers=dealers, complaints=(dealer,))
 
         return tamper
+
+    # The operator's part
 
     async def found(self, server: Server) -> None:
         """Create the federation and publish its study."""
@@ -209,7 +209,7 @@ class Party:
         await self.on_ack("study")
 
     async def publish_roster(self, server: Server, roster: Roster) -> None:
-        put = await server.client.put(f"{self.where}/roster", content=roster.to_bytes(), headers=OCTETS)
+        put = await server.client.put(f"{self.where}/roster", content=roster.to_bytes())
         assert put.status_code in {200, 201}, put.text
 
     async def publish_study(self, server: Server, **notes: Any) -> None:
@@ -220,9 +220,7 @@ class Party:
         self.study, self.content = study, Content.from_bytes(study.content)
 
     async def try_study(self, server: Server, study: Study) -> httpx.Response:
-        return await server.client.put(
-            f"{self.where}/studies/{study.hash.hex()}", content=study.to_bytes(), headers=OCTETS
-        )
+        return await server.client.put(f"{self.where}/studies/{study.hash.hex()}", content=study.to_bytes())
 
     async def try_cohort(self, server: Server, **request: Any) -> httpx.Response:
         values = {"study": self.study.hash.hex(), "period": self.period}
@@ -287,7 +285,6 @@ class Party:
             answer = await server.client.put(
                 f"/v1/cohorts/{self.cohort}/cards/{member}",
                 content=self.card_of(member, self.now(server)).to_bytes(),
-                headers=OCTETS,
             )
             assert answer.status_code == 200, answer.text
             await self.on_ack(f"card of {member}")
@@ -314,24 +311,23 @@ class Party:
                 await self.take_ciphertexts(server, member, paired)
 
     async def pair(self, server: Server, member: str) -> httpx.Response | None:
-        """Check the cards and send the pairing; None if the manifest leaves the member out."""
-        pairing = await self.make_pairing(server, member)
-        if pairing is None:
+        """Check the cards of the newest manifest and send the pairing; None if it leaves the member out, or the cohort has failed."""
+        answer = await server.client.get(f"/v1/cohorts/{self.cohort}/manifest/{member}")
+        if answer.headers["content-type"] != OCTETS_TYPE:
             return None
-        sent = await self.send_pairing(server, member, pairing)
+        sent = await self.send_pairing(server, member, await self.make_pairing(server, member, answer))
         assert sent.status_code == 200, sent.text
         await self.on_ack(f"pairing of {member}")
         return sent
 
-    async def make_pairing(self, server: Server, member: str) -> Pairing | None:
-        """Check the cards of the newest manifest; None if it leaves the member out, or the cohort has failed."""
-        answer = await server.client.get(f"/v1/cohorts/{self.cohort}/manifest/{member}")
-        if answer.headers["content-type"] != OCTETS_TYPE:
-            return None
-        cards = Cards.from_bytes(answer.content)
-        self.phases[member], [pairing] = self.phases[member].receive(
-            cards, self.keys[member], self.now(server)
-        )
+    async def make_pairing(
+        self, server: Server, member: str, answer: httpx.Response | None = None
+    ) -> Pairing:
+        """Check the cards of the newest manifest, and send nothing yet."""
+        where = f"/v1/cohorts/{self.cohort}/manifest/{member}"
+        cards = Cards.from_bytes((answer or await server.client.get(where)).content)
+        key, now_s = self.keys[member], self.now(server)
+        self.phases[member], [pairing] = self.phases[member].receive(cards, key, now_s)
         assert isinstance(pairing, Pairing)
         return pairing
 
@@ -341,7 +337,6 @@ class Party:
         return await server.client.put(
             f"/v1/cohorts/{self.cohort}/pairings/{member}",
             content=pairing.to_bytes(),
-            headers=OCTETS,
             params={"wait_s": wait_s},
         )
 
@@ -358,6 +353,12 @@ class Party:
         """Ask what `send_pairing` is answered, for a member that has paired under the manifest."""
         where, params = f"/v1/cohorts/{self.cohort}/pairings/{member}", {"manifest": manifest.hash.hex()}
         return await server.client.get(where, params={**params, "wait_s": str(wait_s)})
+
+    async def send_cards(self, server: Server, members: tuple[str, ...] | None = None) -> None:
+        """Found the federation, open a cohort and send the members' cards. Nobody pairs."""
+        await self.found(server)
+        await self.open_cohort(server)
+        await self.enrol(server, members or self.ids)
 
     async def begin(self, server: Server, **cohort: Any) -> None:
         """Found the federation, open a cohort and enrol the members."""
@@ -426,9 +427,7 @@ class Party:
         """Have the admin close an erasing round, and tell all members."""
         context = bytes.fromhex((await server.view(round_id))["context"])
         signed = Lost.make_signed(self.admin, context=context)
-        closed = await server.client.post(
-            f"/v1/rounds/{round_id}/lost", content=signed.to_bytes(), headers=OCTETS
-        )
+        closed = await server.client.post(f"/v1/rounds/{round_id}/lost", content=signed.to_bytes())
         assert closed.status_code == 200, closed.text
         await self.on_ack("the admin's Lost")
         end = time.monotonic() + 60.0
@@ -478,9 +477,7 @@ class Party:
             self.phases[member], replies = before.receive(message, key, now_s)
         for reply in replies:
             sent = await server.client.post(
-                f"/v1/rounds/{round_id}/answers",
-                content=self.tamper(member, reply).to_bytes(),
-                headers=OCTETS,
+                f"/v1/rounds/{round_id}/answers", content=self.tamper(member, reply).to_bytes()
             )
             assert sent.is_success, sent.text
             await self.on_ack(f"{type(reply).__name__} of {member}")
@@ -514,6 +511,18 @@ class Party:
             if member in self.deal:
                 redeal(self, upload, self.deal[member])
 
+    async def seal_all(self, server: Server, round_id: str, members: tuple[str, ...] | None = None) -> None:
+        """Have members accept the opening and mask their vectors, and send nothing yet."""
+        for member in members or self.ids:
+            if not isinstance(self.phases[member], Attempting):
+                self.seal(member, await server.opening(round_id, member), now_s=self.now(server))
+
+    async def announce(self, server: Server, round_id: str, member: str) -> httpx.Response:
+        """Send a member's announcement, without chunks."""
+        await self.seal_all(server, round_id, (member,))
+        where = f"/v1/rounds/{round_id}/uploads/{member}"
+        return await server.client.put(where, content=self.upload_of(member))
+
     def upload_of(self, member: str) -> bytes:
         phase = self.phases[member]
         assert isinstance(phase, Attempting)
@@ -535,14 +544,14 @@ class Party:
             if known.status_code == 200 and self.gone(member, After.UPLOAD):
                 return False
         if known is None or known.status_code != 200:
-            known = await server.client.put(where, content=self.upload_of(member), headers=OCTETS)
+            known = await server.client.put(where, content=self.upload_of(member))
             assert known.status_code == 200, known.text
             await self.on_ack(f"announcement of {member}")
         if self.gone(member, After.UPLOAD):
             return True
         for index in known.json()["missing"]:
             data = self.chunks[member][index]
-            sent = await server.client.put(f"{where}/chunks/{index}", content=data, headers=OCTETS)
+            sent = await server.client.put(f"{where}/chunks/{index}", content=data)
             assert sent.is_success, sent.text
             await self.on_ack(f"chunk {index} of {member}")
         return True
@@ -570,19 +579,11 @@ class Party:
                 phase, _ = phase.receive(message, self.keys[member], time.time())
             self.phases[member] = phase
 
-    async def count(self, server: Server) -> str:
-        """Play a whole count round, with every member's recount."""
+    async def count(self, server: Server, step: str = "count") -> str:
+        """Play a whole round of a step that is disclosed, with every member's recount."""
         round_id = await self.open_round(server)
         view = await self.play(server, round_id)
-        assert (view["state"], view["spec"]["step"]) == ("done", "count"), view
-        await self.recount(server, round_id)
-        return round_id
-
-    async def count_rows(self, server: Server) -> str:
-        """Play a whole round of the step `rows`, with every member's recount."""
-        round_id = await self.open_round(server)
-        view = await self.play(server, round_id)
-        assert (view["state"], view["spec"]["step"]) == ("done", "rows"), view
+        assert (view["state"], view["spec"]["step"]) == ("done", step), view
         await self.recount(server, round_id)
         return round_id
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import EllipsisType
 
+import httpx
 import pytest
 
 from client_sdk.errors import NoResult
@@ -26,3 +27,8 @@ def ended(state: str, cause: str = "") -> Iterator[None]:
         yield
     assert caught.value.state == state, caught.value
     assert cause in {"", caught.value.cause}, caught.value
+
+
+def refusal(answer: httpx.Response) -> tuple[int, str]:
+    """Return the status and cause of a problem response."""
+    return answer.status_code, answer.json()["cause"]

@@ -28,20 +28,29 @@ from service.http.callers import Allowance, Limits
 from service.settings import Settings
 from service.storage import clock as service_clock
 from service.storage.database import Database
+from service.telemetry.metrics import REGISTRY
 from tests.support.clients import Everybody, Signing, client_of
 from tests.support.servers import Servers
-from veilsum.protocol import rest
 from veilsum.protocol.audit import AuditPage
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Opening
 
 TOKEN = "the operator's own token"
-OCTETS = {"content-type": rest.OCTETS_TYPE}
 
 ROUTES: list[Any] = []
 """Routes shared by all apps: they hold no state, and building them takes longer than starting an app."""
 SERVERS: Servers | None = None
 """Stores of the coordinators; None for SQLite and files in their folder. Set by the fixture `stores`."""
+
+
+class Ticking:
+    """A clock that a test moves."""
+
+    def __init__(self, now_s: float = 100.0) -> None:
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        return self.now_s
 
 
 class Clock(service_clock.Clock):
@@ -92,6 +101,13 @@ class Server:
         view: dict[str, Any] = answer.json()
         return view
 
+    async def cohort(self, cohort: str) -> dict[str, Any]:
+        view: dict[str, Any] = (await self.client.get(f"/v1/cohorts/{cohort}")).json()
+        return view
+
+    async def cancel(self, round_id: str, reason: str = "a test") -> httpx.Response:
+        return await self.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": reason})
+
     def live(self, round_id: str) -> LiveRound:
         """Return the coordinator's object of a round that has not ended."""
         found = self.coordinator.catalogue.rounds[round_id]
@@ -125,7 +141,18 @@ class Server:
     async def tidy(self, round_id: str) -> None:
         """Wait until the coordinator has cleaned up after an ended round."""
         rounds, left = self.coordinator.catalogue.rounds, self.coordinator.jobs.garbage.rounds
-        while round_id in left or rounds[round_id].end is None:  # noqa: ASYNC110 - no event to await
+        await wait_until(lambda: round_id not in left and rounds[round_id].end is not None)
+
+
+def read_metric(name: str, **labels: str) -> float:
+    """Return a metric of this process; 0 if it has no such sample."""
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+async def wait_until(holds: Callable[[], object], within_s: float = 120.0) -> None:
+    """Poll a condition until it holds."""
+    async with asyncio.timeout(within_s):
+        while not holds():  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.01)
 
 
@@ -134,14 +161,18 @@ def few(address: int = 20_000, caller: int = 2000, *, at_once: int = 1024) -> Li
     return Limits(Allowance(0.01, caller, 64), Allowance(0.01, address, at_once, at_once))
 
 
+async def settings_of(folder: Path, **settings: Any) -> Settings:
+    """Return the settings of a coordinator on this folder, with its database and bucket if it has them."""
+    own = await SERVERS.settings(folder) if SERVERS is not None else {}
+    return Settings(**{"data_dir": folder, "operator_token": TOKEN, "resume_grace_s": 0.0, **own, **settings})
+
+
 @asynccontextmanager
 async def running(
     folder: Path, clock: Clock | None = None, *, limits: Limits | None = None, **settings: Any
 ) -> AsyncIterator[Server]:
-    own = await SERVERS.settings(folder) if SERVERS is not None else {}
-    values = {"data_dir": folder, "operator_token": TOKEN, "resume_grace_s": 0.0, **own, **settings}
     clock = clock or Clock()
-    app = create_app(Settings(**values), clock)
+    app = create_app(await settings_of(folder, **settings), clock)
     ROUTES.extend(app.router.routes if not ROUTES else ())
     app.router.routes[:] = ROUTES
     async with app.router.lifespan_context(app), client_of(app, {}, Everybody(clock, TOKEN)) as client:
@@ -243,10 +274,6 @@ class Process:
     async def kill(self) -> None:
         os.killpg(self.process.pid, signal.SIGKILL)
         await asyncio.to_thread(self.process.wait)
-
-    async def restart(self) -> None:
-        await self.kill()
-        await self.start()
 
     async def close(self) -> None:
         await self.client.aclose()

@@ -22,7 +22,7 @@ from service.routes import rounds
 from service.telemetry import logs
 from tests.support.clients import KEYS
 from tests.support.party import Party
-from tests.support.serving import TOKEN, Server, running, served
+from tests.support.serving import TOKEN, Server, running, served, wait_until
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.request_signature import Target, sign_request
 
@@ -231,9 +231,7 @@ async def test_an_answer_that_nobody_takes_is_dropped_and_one_taken_late_is_not(
             head = await reader.readuntil(b"\r\n\r\n")
             [length] = re.findall(rb"content-length: (\d+)", head)
             await reader.readexactly(int(length))
-        async with asyncio.timeout(30):
-            while len(pool.open) > 1:  # noqa: ASYNC110 - no event to await
-                await asyncio.sleep(0.01)
+        await wait_until(lambda: len(pool.open) <= 1)
         await asyncio.sleep(LATE_S)
         writer.write(HEAD)
         assert b" 200 " in await reader.readline()
@@ -333,9 +331,7 @@ async def test_a_stream_ends_with_its_connection_whatever_was_asked_behind_it(
         writer.write(HEAD)
         await writer.drain()
         writer.transport.abort()
-        async with asyncio.timeout(120):
-            while streams:  # noqa: ASYNC110 - no event to await
-                await asyncio.sleep(0.01)
+        await wait_until(lambda: not streams)
 
 
 async def test_a_stream_keeps_nothing_of_what_came_with_its_request(
@@ -354,9 +350,7 @@ async def test_a_stream_keeps_nothing_of_what_came_with_its_request(
         reader, writer = await opened(url)
         writer.write(stream + bytes(500_000))
         await reader.readuntil(b"event: round")
-        async with asyncio.timeout(120):
-            while writer.transport.get_write_buffer_size():  # noqa: ASYNC110 - no event to await
-                await asyncio.sleep(0.01)
+        await wait_until(lambda: not writer.transport.get_write_buffer_size())
         writer.close()
     assert not kept
 

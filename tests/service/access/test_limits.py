@@ -13,17 +13,10 @@ from service.http.callers import ANONYMOUS_CALLER, Allowance, Caller, Limits, Ro
 from service.storage.tables import nonces
 from tests.support.clients import KEYS
 from tests.support.party import Party
-from tests.support.serving import Server, few, running
+from tests.support.serving import Server, Ticking, few, running, wait_until
 from veilsum.protocol import rest
 
 MEMBER = Caller(Role.MEMBER, "m-0", "ab" * 32)
-
-
-class Ticking:
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def at(host: str | None) -> Request:
@@ -44,7 +37,7 @@ def test_a_bucket_is_full_at_first_and_fills_at_its_rate(clock: Ticking, found: 
     for _ in range(4):
         found.charge_request(MEMBER, at("192.0.2.1"))
     for _ in range(3):  # what is refused takes nothing
-        with pytest.raises(TooMany, match=f"member m-0 {'ab' * 32} may send 2 requests a second: wait 1 s"):
+        with pytest.raises(TooMany, match=f"member m-0 {'ab' * 32} .*wait 1 s"):
             found.charge_request(MEMBER, at("192.0.2.1"))
     clock.now_s += 0.5
     found.charge_request(MEMBER, at("192.0.2.1"))
@@ -102,23 +95,20 @@ def test_a_network_of_many_addresses_is_few_callers(
 def test_callers_without_a_name_leave_a_share_to_those_with_one(clock: Ticking, found: Limits) -> None:
     for number in range(30):
         found.charge_request(ANONYMOUS_CALLER, at(f"192.0.2.{number}"))
-    with pytest.raises(TooMany, match="everyone without a signature or token may send 10 requests a second"):
+    with pytest.raises(TooMany, match="may send 10 "):
         found.charge_request(ANONYMOUS_CALLER, at("192.0.2.200"))
     found.charge_request(MEMBER, at("192.0.2.200"))
     clock.now_s += 60
     for number in range(7):
         found.account_for(ANONYMOUS_CALLER, at(f"192.0.2.{number}"))(1.0)
-    with pytest.raises(TooMany, match=r"everyone without a signature or token may use 0\.75 of a processor"):
+    with pytest.raises(TooMany, match=r"may use 0\.75 "):
         found.charge_request(ANONYMOUS_CALLER, at("192.0.2.200"))
     found.charge_request(MEMBER, at("192.0.2.200"))
 
 
 def test_members_of_one_name_in_two_federations_are_two(found: Limits) -> None:
     with found.under_way(MEMBER, at("x")), found.under_way(MEMBER, at("x")):
-        with (
-            pytest.raises(TooMany, match="has 2 requests in progress: wait 1 s"),
-            found.under_way(MEMBER, at("y")),
-        ):
+        with pytest.raises(TooMany, match="has 2 requests"), found.under_way(MEMBER, at("y")):
             pass
         with found.under_way(Caller(Role.MEMBER, "m-0", "cd" * 32), at("x")):
             pass
@@ -144,7 +134,7 @@ async def test_a_stranger_s_flood_is_refused_and_costs_nobody_else(tmp_path: Pat
         assert {answer.status_code for answer in answers[-10:]} == {429}
         refused = answers[-1]
         assert refused.json()["cause"] == "too-many-requests"
-        assert refused.json()["detail"].startswith("address 127.0.0.1 may send 0.01 requests a second: wait ")
+        assert "address 127.0.0.1" in refused.json()["detail"]
         assert 1 <= int(refused.headers["retry-after"]) <= 100
         # A caller that proves its identity continues from the same address; a false claim counts towards the address.
         member = f"{path}/requests/m-0"
@@ -206,7 +196,7 @@ async def test_a_request_that_is_repeated_counts_for_its_signer(tmp_path: Path, 
         async with server.anonymous() as nobody:
             while (refused := await nobody.get(path, headers=sent)).status_code == 200:
                 pass
-        assert refused.json()["detail"].startswith(f"member m-0 {party.federation} may send")
+        assert refused.json()["detail"].startswith(f"member m-0 {party.federation}")
         assert (await server.client.get(path.replace("m-0", "m-1"))).status_code == 200
 
 
@@ -224,7 +214,7 @@ async def test_where_a_signature_may_be_left_out_a_member_has_its_own_limits_and
                 pass
             for client in (nobody, forged):
                 refused = await client.get(path)
-                assert refused.json()["detail"].startswith("address 127.0.0.1 may send")
+                assert refused.json()["detail"].startswith("address 127.0.0.1")
         # A card, its manifest, a pairing and ciphertexts came before. Beyond its rate the member counts as anonymous.
         answers = [(await member.get(path)).status_code for _ in range(24)]
         assert answers == [200] * 16 + [429] * 8
@@ -236,14 +226,14 @@ async def test_nobody_holds_all_polls(tmp_path: Path, party: Party) -> None:
         path, version = f"/v1/rounds/{round_id}", (await server.view(round_id))["version"]
         waiting = {"after": version, "wait_s": 30}
         polls = [asyncio.create_task(nobody.get(path, params=waiting)) for _ in range(2)]
-        while server.app.state.limits._under_way["address 127.0.0.1"] < 2:  # noqa: ASYNC110 - no event to await
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: server.app.state.limits._under_way["address 127.0.0.1"] >= 2)
         refused = await nobody.get(path)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         assert (await server.client.get(f"{path}/requests/m-0")).status_code == 200
         server.coordinator.stop_waiting()
         assert [(await poll).status_code for poll in polls] == [200] * 2
-        assert (await nobody.get(path)).status_code == 200
+        again = nobody.get(path, params=waiting)  # is held no more
+        assert (await asyncio.wait_for(again, 20)).status_code == 200
 
 
 def test_a_caller_has_so_much_of_bodies_under_way(found: Limits) -> None:

@@ -17,7 +17,7 @@ from service.access.connections import Connection
 from service.access.pool import PROBE_CONNECTIONS, SIGNER_REMEMBERED_S, Place, Pool
 from tests.support.authority import Authority
 from tests.support.party import Party
-from tests.support.serving import Server, running, served
+from tests.support.serving import Server, running, served, wait_until
 
 MOST = 160
 AT_ONE_ADDRESS, STRANGERS = MOST // 16, MOST * 3 // 4
@@ -177,9 +177,7 @@ async def test_a_handshake_that_does_not_come_holds_a_place_for_seconds(
     ):
         assert len(pool.open) >= 20, "counted when they are accepted"
         assert (await other.get("/readyz")).status_code == 200
-        async with asyncio.timeout(60):
-            while len(pool.open) > 1:  # noqa: ASYNC110 - no event to await
-                await asyncio.sleep(0.01)
+        await wait_until(lambda: len(pool.open) <= 1)
 
 
 async def test_a_full_pool_answers_probes_and_who_signed_before(tmp_path: Path, party: Party) -> None:
@@ -192,9 +190,7 @@ async def test_a_full_pool_answers_probes_and_who_signed_before(tmp_path: Path, 
             httpx.AsyncClient(base_url=url, auth=auth) as member,
             httpx.AsyncClient(base_url=url) as probe,
         ):
-            async with asyncio.timeout(60):
-                while len(server.app.state.limits._under_way) < 7:  # noqa: ASYNC110 - no event to await
-                    await asyncio.sleep(0.01)
+            await wait_until(lambda: len(server.app.state.limits._under_way) >= 7)
             assert (await member.get(asked)).status_code == 503
             assert [(await probe.get(path)).status_code for path in ("/healthz", "/readyz")] == [200, 200]
             assert (await probe.get("/v1/coordinator")).status_code == 503

@@ -9,8 +9,8 @@ import pytest
 
 from service.access.bodies import Room
 from service.http.callers import TooMany
-from tests.support.clients import refusal
 from tests.support.party import Party
+from tests.support.refusals import refusal
 from tests.support.serving import TOKEN, running, served
 
 MIB = 1 << 20

@@ -6,9 +6,9 @@ import numpy as np
 
 from service.coordination.canaries import pack_blob
 from service.coordination.scrubbing import find_damaged_blobs
-from tests.support.clients import refusal
 from tests.support.party import Party
-from tests.support.serving import OCTETS, Server
+from tests.support.refusals import refusal
+from tests.support.serving import Server
 from veilsum.protocol import rest
 from veilsum.protocol.messages import Study
 from veilsum.protocol.study import Rehearsal
@@ -38,15 +38,15 @@ async def test_members_are_shown_the_pack_that_a_study_names(server: Server, par
     path = rest.CANARIES_PATH.format(federation=party.federation, pack=digest)
     member = server.signing("m-0", party.keys["m-0"])
     assert refusal(await member.get(path)) == (404, "not-found")
-    assert refusal(await server.client.put(path, content=other, headers=OCTETS)) == (400, "malformed-request")
+    assert refusal(await server.client.put(path, content=other)) == (400, "malformed-request")
     for pack, sent, said in (
         (unfit, other, (400, "malformed")),
         (hashlib.sha256(b"").hexdigest(), b"", (404, "not-found")),
     ):
         where = rest.CANARIES_PATH.format(federation=party.federation, pack=pack)
-        assert refusal(await server.client.put(where, content=sent, headers=OCTETS)) == said
+        assert refusal(await server.client.put(where, content=sent)) == said
     for _ in range(2):
-        assert (await server.client.put(path, content=content, headers=OCTETS)).status_code == 204
+        assert (await server.client.put(path, content=content)).status_code == 204
     assert (await member.get(path)).content == content
     async with server.anonymous() as nobody:
         assert (await nobody.get(path)).content == content
@@ -61,7 +61,7 @@ async def test_members_are_shown_the_pack_that_a_study_names(server: Server, par
     coordinator = server.coordinator
     found = find_damaged_blobs(coordinator.database, blobs, coordinator.key.public, pause)
     assert [each async for each in found] == [name]
-    assert (await server.client.put(path, content=content, headers=OCTETS)).status_code == 204
+    assert (await server.client.put(path, content=content)).status_code == 204
     assert (await member.get(path)).content == content
 
 
@@ -69,7 +69,7 @@ async def test_a_member_measures_its_line(server: Server, party: Party) -> None:
     await party.found(server)
     path = rest.PROBE_PATH.format(federation=party.federation)
     member = server.signing("m-0", party.keys["m-0"])
-    assert (await member.post(path, content=bytes(1 << 20), headers=OCTETS)).status_code == 204
-    large = await member.post(path, content=bytes(rest.MAX_PROBE_BYTES + 1), headers=OCTETS)
+    assert (await member.post(path, content=bytes(1 << 20))).status_code == 204
+    large = await member.post(path, content=bytes(rest.MAX_PROBE_BYTES + 1))
     assert refusal(large) == (413, "oversized")
-    assert (await server.client.post(path, content=b"x", headers=OCTETS)).status_code == 401
+    assert (await server.client.post(path, content=b"x")).status_code == 401

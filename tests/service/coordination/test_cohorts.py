@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.clients import refusal
 from tests.support.forging import again
 from tests.support.party import SIX, Party
-from tests.support.serving import OCTETS, Server, running
+from tests.support.refusals import refusal
+from tests.support.serving import Server, running
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.keys import hash_mlkem_key
 from veilsum.protocol.messages import Cards, Enrolment, Entry, Manifest
+from veilsum.protocol.rest import OCTETS_TYPE
 
 
 def changed(party: Party, member: str, key: SigningKey | None = None, **fields: Any) -> Enrolment:
@@ -27,7 +28,7 @@ def expiring(party: Party, member: str, key: SigningKey | None = None) -> bytes:
 
 
 async def put_card(server: Server, party: Party, member: str, card: bytes) -> Any:
-    return await server.client.put(f"/v1/cohorts/{party.cohort}/cards/{member}", content=card, headers=OCTETS)
+    return await server.client.put(f"/v1/cohorts/{party.cohort}/cards/{member}", content=card)
 
 
 async def test_the_last_card_makes_the_manifest_and_the_last_pairing_forms_the_cohort(
@@ -37,8 +38,7 @@ async def test_the_last_card_makes_the_manifest_and_the_last_pairing_forms_the_c
     await party.open_cohort(server)
     where = f"/v1/cohorts/{party.cohort}"
     assert refusal(await server.client.get(f"{where}/manifest")) == (409, "wrong-phase")
-    early = await party.try_round(server)
-    assert (early.status_code, early.json()["detail"]) == (409, "the cohort is not formed yet")
+    assert refusal(await party.try_round(server)) == (409, "wrong-phase")
     waiting = asyncio.create_task(server.client.get(where, params={"after": 5, "wait_s": 20}))
     await party.enrol(server, party.ids)
     view = (await waiting).json()
@@ -72,9 +72,7 @@ async def test_a_card_is_answered_once_enrolment_has_ended(server: Server, party
     await party.open_cohort(server)
     where, card = f"/v1/cohorts/{party.cohort}", party.card_of("m-0").to_bytes()
     waits = {"after": 0, "wait_s": 20}
-    waiting = asyncio.create_task(
-        server.client.put(f"{where}/cards/m-0", content=card, headers=OCTETS, params=waits)
-    )
+    waiting = asyncio.create_task(server.client.put(f"{where}/cards/m-0", content=card, params=waits))
     card_in = await server.client.get(where, params={"after": 0, "wait_s": 20})
     assert card_in.json()["cards"] == ["m-0"]
     await party.enrol(server, party.ids[1:5])
@@ -155,7 +153,7 @@ async def test_two_cards_of_one_serial_are_a_conflict(server: Server, party: Par
     assert sorted(answer.status_code for answer in answers) == [200, 409]
     [refused] = [answer for answer in answers if answer.status_code == 409]
     assert (refused.json()["cause"], refused.json()["parties"]) == ("card-conflict", ["m-0"])
-    taken = [len((await server.client.get(f"/v1/cohorts/{each.cohort}")).json()["cards"]) for each in parties]
+    taken = [len((await server.cohort(each.cohort))["cards"]) for each in parties]
     assert sorted(taken) == [0, 1]
     again_ = [
         await put_card(server, each, "m-0", card) for each, card in zip(parties, (first, second), strict=True)
@@ -195,15 +193,13 @@ async def test_a_card_twice_changes_nothing_and_another_is_a_conflict(server: Se
     stolen = changed(party, "m-1", mlkem_key_hash=taken.card.mlkem_key_hash)
     answer = await put_card(server, party, "m-1", replace(stolen, mlkem_key=taken.mlkem_key).to_bytes())
     assert refusal(answer) == (422, "duplicate")
-    assert (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["version"] == 1
+    assert (await server.cohort(party.cohort))["version"] == 1
 
 
 async def test_the_operator_may_close_early_and_who_comes_later_is_refused(
     server: Server, party: Party
 ) -> None:
-    await party.found(server)
-    await party.open_cohort(server)
-    await party.enrol(server, party.ids[:5])
+    await party.send_cards(server, party.ids[:5])
     closed = await server.client.post(f"/v1/cohorts/{party.cohort}/close")
     assert (closed.json()["state"], closed.json()["version"]) == ("pairing", 6)
     assert closed.json()["left_out"] == []
@@ -218,13 +214,10 @@ async def test_the_operator_may_close_early_and_who_comes_later_is_refused(
 
 async def test_enrolment_with_too_few_cards_fails_by_its_deadline(server: Server) -> None:
     party = Party(SIX, question={"windows": {"enrol": 2, "upload": 600, "answer": 120}})
-    await party.found(server)
-    await party.open_cohort(server)
-    await party.enrol(server, party.ids[:2])
+    await party.send_cards(server, party.ids[:2])
     view = (await server.client.get(f"/v1/cohorts/{party.cohort}", params={"after": 2, "wait_s": 10})).json()
     assert (view["state"], view["fault"]["cause"]) == ("failed", "cohort-too-small")
-    refused = await party.try_round(server)
-    assert refused.json()["detail"].startswith("the cohort is not formed: 2 members")
+    assert refusal(await party.try_round(server)) == (409, "wrong-phase")
     # The way on is another cohort.
     await party.open_cohort(server)
     party.phases.clear()
@@ -270,9 +263,7 @@ async def test_a_card_and_the_end_of_enrolment_are_stored_at_once(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path) as server:
-        await party.found(server)
-        await party.open_cohort(server)
-        await party.enrol(server, party.ids[:5])
+        await party.send_cards(server, party.ids[:5])
         card = party.card_of("m-5").to_bytes()
         write = server.coordinator.database.write
 
@@ -282,8 +273,8 @@ async def test_a_card_and_the_end_of_enrolment_are_stored_at_once(
         monkeypatch.setattr(server.coordinator.database, "write", full)
         refused = await put_card(server, party, "m-5", card)
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
-        assert (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["version"] == 5
+        assert (await server.cohort(party.cohort))["version"] == 5
         monkeypatch.setattr(server.coordinator.database, "write", write)
-        assert (await put_card(server, party, "m-5", card)).headers["content-type"] == OCTETS["content-type"]
+        assert (await put_card(server, party, "m-5", card)).headers["content-type"] == OCTETS_TYPE
     async with running(tmp_path) as server:
-        assert (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["state"] == "pairing"
+        assert (await server.cohort(party.cohort))["state"] == "pairing"

@@ -10,8 +10,8 @@ from safetensors.numpy import load
 
 from service.coordination import combining
 from tests.service.conftest import done
-from tests.support.clients import refusal
 from tests.support.party import SIX, Party
+from tests.support.refusals import refusal
 from tests.support.serving import Server
 from tests.support.simulator import After
 from veilsum.calibration import Head, solve_ffc
@@ -158,7 +158,7 @@ async def test_periods_that_withhold_other_classes_do_not_add_up(
     party, _ = counted
 
     async def summed() -> str:
-        await party.count_rows(server)
+        await party.count(server, "rows")
         return await done(server, party)
 
     async def again() -> str:

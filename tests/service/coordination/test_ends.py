@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clients import refusal
 from tests.support.party import SIX, Party
-from tests.support.serving import OCTETS, Clock, Server, running, snapshot
+from tests.support.refusals import refusal
+from tests.support.serving import Clock, Server, running, snapshot, wait_until
 from tests.support.simulator import After
 from veilsum.protocol import rest
 from veilsum.protocol.evidence import check_proof
@@ -57,7 +57,7 @@ async def test_an_overdue_round_ends_once_enough_decryptors_have_reported(
     refused = await formed.try_round(server)
     assert refusal(refused) == (409, "conflict")
     assert all(each in refused.json()["detail"] for each in (round_id, "3 of 4", "m-3, m-4, m-5"))
-    answer = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "give up"})
+    answer = await server.cancel(round_id)
     assert refusal(answer) == (409, "wrong-phase")
     assert refusal(await server.client.get(f"/v1/contexts/{view['context']}/closing")) == (409, "wrong-phase")
     formed.drop = {}
@@ -81,8 +81,7 @@ async def test_the_uploads_of_an_overdue_round_are_deleted_once(server: Server, 
     garbage = server.coordinator.jobs.garbage
 
     async def deletions() -> int:
-        while garbage.rounds:  # noqa: ASYNC110 - no event to await
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: not garbage.rounds)
         entries = (await server.client.get("/v1/audit")).json()["entries"]
         return sum(each["action"] == "uploads deleted" for each in entries)
 
@@ -102,15 +101,12 @@ async def test_the_admins_lost_is_checked_and_may_come_twice(server: Server, for
         (formed.admin, bytes(32), "wrong-context"),
     ):
         refused = await server.client.post(
-            f"/v1/rounds/{round_id}/lost",
-            content=Lost.make_signed(key, context=named).to_bytes(),
-            headers=OCTETS,
+            f"/v1/rounds/{round_id}/lost", content=Lost.make_signed(key, context=named).to_bytes()
         )
         assert refused.json()["cause"] == cause
     signed = Lost.make_signed(formed.admin, context=context)
     answers = [
-        await server.client.post(f"/v1/rounds/{round_id}/lost", content=signed.to_bytes(), headers=OCTETS)
-        for _ in range(2)
+        await server.client.post(f"/v1/rounds/{round_id}/lost", content=signed.to_bytes()) for _ in range(2)
     ]
     assert [answer.json()["state"] for answer in answers] == ["lost", "lost"]
 
@@ -161,9 +157,8 @@ async def test_a_void_step_is_opened_again_in_the_same_cohort_or_in_another(
     server: Server, formed: Party
 ) -> None:
     round_id = await formed.open_round(server)
-    for member in formed.ids:
-        formed.seal(member, await server.opening(round_id, member))
-    await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "again"})
+    await formed.seal_all(server, round_id)
+    await server.cancel(round_id)
     assert (await formed.play(server, round_id))["state"] == "voided"
     await formed.open_cohort(server)  # of the same period
     await formed.enrol(server)
@@ -217,23 +212,18 @@ async def test_a_bucket_that_stalls_under_uploads_keeps_no_other_federation_wait
 
     round_id = await party.begun(server)
     for member in party.ids:
-        party.seal(member, await server.opening(round_id, member))
-        where = f"/v1/rounds/{round_id}/uploads/{member}"
-        await server.client.put(where, content=party.upload_of(member), headers=OCTETS)
+        await party.announce(server, round_id, member)
     monkeypatch.setattr(blobs, "put", stalling)
     uploading = [
         asyncio.create_task(
-            server.client.put(
-                f"/v1/rounds/{round_id}/uploads/{member}/chunks/{index}", content=chunk, headers=OCTETS
-            )
+            server.client.put(f"/v1/rounds/{round_id}/uploads/{member}/chunks/{index}", content=chunk)
         )
         for member in party.ids
         for index, chunk in enumerate(party.chunks[member])
     ]
     try:
         async with asyncio.timeout(20):
-            while not waiting:  # noqa: ASYNC110 - no event to await
-                await asyncio.sleep(0.01)
+            await wait_until(lambda: waiting)
             await asyncio.sleep(0.1)
             await Party(SIX, admin_seed=b"another federation of this one..").begin(server)
     finally:

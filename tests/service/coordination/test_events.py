@@ -14,7 +14,7 @@ from service.coordination.rounds import LiveRound
 from service.coordination.standing import Standing, replay_events
 from service.coordination.summing import Memory
 from tests.support.party import Party
-from tests.support.serving import OCTETS, Server
+from tests.support.serving import Server
 from tests.support.simulator import After
 from veilsum.protocol.coordinator import Collecting
 from veilsum.protocol.errors import Misuse, PeerFault
@@ -26,10 +26,7 @@ async def round_(server: Server, formed: Party) -> LiveRound:
     """All members have announced, and none has sent a chunk."""
     round_id = await formed.open_round(server)
     for member in formed.ids:
-        formed.seal(member, await server.opening(round_id, member))
-        where = f"/v1/rounds/{round_id}/uploads/{member}"
-        sent = await server.client.put(where, content=formed.upload_of(member), headers=OCTETS)
-        assert sent.status_code == 200
+        assert (await formed.announce(server, round_id, member)).status_code == 200
     return server.live(round_id)
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import httpx
 
-from tests.support.clients import refusal
 from tests.support.party import Party
+from tests.support.refusals import refusal
 from tests.support.serving import Clock, Server, running
 
 

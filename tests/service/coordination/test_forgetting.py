@@ -18,9 +18,9 @@ from service.coordination.standing import Standing
 from service.storage.objects import ObjectBlobs
 from service.storage.tables import events, metadata
 from service.telemetry import logs
-from tests.support.clients import refusal
 from tests.support.party import Party
-from tests.support.serving import OCTETS, TOKEN, Server, running
+from tests.support.refusals import refusal
+from tests.support.serving import TOKEN, Server, running
 from tests.support.simulator import After
 from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.messages import Reveal, Upload
@@ -78,7 +78,7 @@ async def test_nothing_of_a_round_is_left_after_its_end(
     found = await secrets_of(server, formed, round_id, monkeypatch)
     if end == "failed":
         assert (await server.view(round_id))["state"] == "erasing"
-        await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "no sum"})
+        await server.cancel(round_id)
     assert (await server.view(round_id))["state"] == end
     assert {"share", "chunk", "box"} <= set(found)
     await server.tidy(round_id)
@@ -103,7 +103,7 @@ async def test_a_round_that_is_cleared_up_while_its_end_is_stored_is_cleared_up_
         store_documents(documents, *arguments)
 
     monkeypatch.setattr(Documents, "store_documents", store_late)
-    await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "no sum"})
+    await server.cancel(round_id)
     await server.tidy(round_id)
     assert server.coordinator.blobs.list_names("events") == ()
 
@@ -113,9 +113,8 @@ async def test_a_chunk_that_comes_as_the_round_ends_is_cleared_too(
 ) -> None:
     """Its file is written while, and after, the others are deleted."""
     round_id = await formed.open_round(server)
-    formed.seal("m-0", await server.opening(round_id, "m-0"))
     where = f"/v1/rounds/{round_id}/uploads/m-0"
-    await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
+    await formed.announce(server, round_id, "m-0")
     blobs, release = server.coordinator.blobs, asyncio.Event()
     put, loop = blobs.put, asyncio.get_running_loop()
 
@@ -126,9 +125,9 @@ async def test_a_chunk_that_comes_as_the_round_ends_is_cleared_too(
 
     monkeypatch.setattr(blobs, "put", slow)
     data = formed.chunks["m-0"][0]
-    sending = asyncio.create_task(server.client.put(f"{where}/chunks/0", content=data, headers=OCTETS))
+    sending = asyncio.create_task(server.client.put(f"{where}/chunks/0", content=data))
     await asyncio.sleep(0.05)
-    await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "stop"})
+    await server.cancel(round_id)
     opening = server.coordinator.catalogue.rounds[round_id].attempt.opening
     for member in formed.ids[1:]:
         formed.seal(member, opening)
@@ -153,6 +152,7 @@ async def test_the_log_holds_no_secret(
         party.drop = {"m-5": After.OPENING}
         round_id = await party.open_round(server)
         found = await secrets_of(server, party, round_id, monkeypatch)
+        sums = (await server.client.get(f"/v1/rounds/{round_id}/result/sums")).content
         # What goes wrong is logged as well: storage, and a refusal of each kind.
         following = await party.open_round(server)
         round_ = server.live(following)
@@ -165,17 +165,19 @@ async def test_the_log_holds_no_secret(
         where = f"/v1/rounds/{following}/uploads/m-0"
         with monkeypatch.context() as patched:
             patched.setattr(round_._journal, "append_events", broken)
-            failed = await server.client.put(where, content=party.upload_of("m-0"), headers=OCTETS)
+            failed = await server.client.put(where, content=party.upload_of("m-0"))
             assert failed.status_code == 503
             assert TOKEN not in failed.text
         await server.client.post(where, headers={"authorization": "Bearer another-token"})
-        await server.client.put(where, content=b"chunk" + party.chunks["m-0"][0], headers=OCTETS)
+        await server.client.put(where, content=b"chunk" + party.chunks["m-0"][0])
     printed = capfd.readouterr()
     text = printed.out + printed.err + caplog.text
     assert "round ended" in text
     assert '"storage failed"' in text
     secrets = {**found, "token": TOKEN.encode(), "operator key": server.coordinator.key.seed}
-    secrets["other token"] = b"another-token"
+    secrets |= {f"key of {member}": key.seed for member, key in party.keys.items()}
+    secrets |= {"other token": b"another-token", "sum": sums[len(sums) // 2 :][:16]}
+    secrets["announcement"] = party.upload_of("m-0")[1000:1016]
     for name, secret in secrets.items():
         for form in (secret.hex(), repr(secret)[2:-1], repr(secret[:16])[2:-1], secret.hex()[:24]):
             assert form not in text, name

@@ -8,7 +8,7 @@ import pytest
 from service.storage.blobs import FileBlobs
 from service.storage.database import Database
 from tests.support.party import Party
-from tests.support.serving import OCTETS, Server, running
+from tests.support.serving import Server, running, wait_until
 
 
 async def test_what_a_process_deleted_before_it_died_is_vacuumed_and_noted_by_the_next(
@@ -21,9 +21,7 @@ async def test_what_a_process_deleted_before_it_died_is_vacuumed_and_noted_by_th
         await party.begin(server)
         monkeypatch.setattr(server.coordinator.database, "erase_deleted", broken)
         round_id = await party.done(server)
-        async with asyncio.timeout(10):
-            while server.coordinator.blobs.list_names("uploads"):  # noqa: ASYNC110 - no event to await
-                await asyncio.sleep(0.01)
+        await wait_until(lambda: not server.coordinator.blobs.list_names("uploads"))
     kind, forgotten = type(server.coordinator.database), list[Database]()
     forget = kind.erase_deleted
 
@@ -79,9 +77,9 @@ async def test_whoever_comes_late_does_not_wait_for_what_is_deleted(
     await begun.wait()
     async with asyncio.timeout(5):
         path = f"/v1/rounds/{round_id}/uploads/m-0"
-        late = await server.client.put(path, content=upload, headers=OCTETS)
+        late = await server.client.put(path, content=upload)
         assert late.json()["cause"] == "wrong-phase"
-        cancelled = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "a test"})
+        cancelled = await server.cancel(round_id)
         assert cancelled.json()["cause"] == "wrong-phase"
     go.set()
     await server.tidy(round_id)

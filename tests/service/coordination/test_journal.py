@@ -10,8 +10,8 @@ from service.coordination.standing import RoundEnd, Standing, read_view, replay_
 from service.storage import audit
 from service.storage.faults import seal_text
 from tests.support.party import Party
+from tests.support.refusals import refused
 from tests.support.serving import Server
-from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Erasure
 
 
@@ -53,5 +53,5 @@ async def test_the_view_of_another_round_is_damage(server: Server, formed: Party
     view = server.coordinator.catalogue.rounds[round_id].current_view()
     stored = seal_text(view.model_dump_json())
     assert read_view(round_id, stored) == view
-    with pytest.raises(PeerFault, match=f"holds {round_id}"):
+    with refused("storage-damaged", ...):
         read_view("0" * 16, stored)

@@ -10,16 +10,11 @@ import pytest
 from safetensors.numpy import load, save
 
 from service.coordination.documents import Publication
-from tests.support import serving
 from tests.support.party import Party
-from tests.support.servers import Servers
 from tests.support.serving import two
 from veilsum.protocol.record import sign_record
 
-
-@pytest.fixture(autouse=True)
-def _shared(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "SERVERS", servers)
+pytestmark = pytest.mark.usefixtures("on_servers")
 
 
 async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(

@@ -1,4 +1,4 @@
-"""Answers that come after their phase: forged and contradicting ones are refused, honest ones are harmless (ANSWER-1 to ANSWER-6)."""
+"""Answers after a round's end: forged and contradicting ones are refused, honest ones are harmless (ANSWER-1 to ANSWER-6)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.service.coordination.test_transcripts import verdict
-from tests.support.clients import refusal
 from tests.support.forging import again
 from tests.support.party import Party
-from tests.support.serving import OCTETS, Server, running
+from tests.support.refusals import refusal
+from tests.support.serving import Server, running
 from tests.support.simulator import After
 from veilsum.protocol.messages import Message, Reveal
 
@@ -31,9 +31,7 @@ def remember(party: Party) -> dict[tuple[str, str], Any]:
 
 async def show(server: Server, round_id: str, message: Any) -> str:
     """Send an answer; return the cause of its refusal, or nothing."""
-    answer = await server.client.post(
-        f"/v1/rounds/{round_id}/answers", content=message.to_bytes(), headers=OCTETS
-    )
+    answer = await server.client.post(f"/v1/rounds/{round_id}/answers", content=message.to_bytes())
     return "" if answer.is_success else refusal(answer)[1]
 
 
@@ -47,24 +45,6 @@ async def check_late(server: Server, party: Party, round_id: str, sent: dict[tup
         assert await show(server, round_id, replace(message, signature=bytes(64))) == "bad-signature"
     assert await show(server, round_id, again(vote, key, outcome=OTHER)) == "already-voted"
     assert await show(server, round_id, again(receipt, key, uploads=OTHER)) == "conflict"
-
-
-async def test_while_shares_are_revealed(server: Server, formed: Party) -> None:
-    sent = remember(formed)
-    formed.drop = dict.fromkeys(formed.ids, After.VOTE)
-    round_id = await formed.open_round(server)
-    await formed.play_until(server, round_id, "revealing")
-    await check_late(server, formed, round_id, sent)
-    unasked = again(sent["m-0", "Vote"], formed.keys["m-5"], member="m-5", outcome=OTHER)
-    assert await show(server, round_id, unasked) == "survivors-invalid"
-    formed.drop = {}
-    assert (await formed.play(server, round_id))["state"] == "done"
-    found = {(each.parties, each.cause.value) for each in (await verdict(server, formed, round_id)).findings}
-    assert found == {
-        (("m-0",), "already-voted"),
-        (("m-0",), "conflict"),
-        (("m-5", "coordinator"), "survivors-invalid"),
-    }
 
 
 @pytest.mark.both_stores
@@ -87,28 +67,6 @@ async def test_after_the_result_and_a_restart(tmp_path: Path, party: Party, stor
         assert await show(server, round_id, reveal) == "reveal-misshapen"
         assert view["transcript"] == signed
         assert (await verdict(server, party, round_id)).findings == ()
-
-
-async def test_after_a_cancellation(server: Server, formed: Party) -> None:
-    sent = remember(formed)
-    formed.drop = dict.fromkeys(formed.ids[1:], After.RECEIPT)
-    round_id = await formed.open_round(server)
-    await formed.play_until(server, round_id, "freezing")
-    while ("m-0", "Vote") not in sent:
-        await formed.serve(server, round_id, "m-0")
-    await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "enough"})
-    await check_late(server, formed, round_id, sent)
-    formed.drop = {}
-    assert (await formed.play(server, round_id))["state"] == "voided"
-    await check_late(server, formed, round_id, sent)
-    # Whoever was slow signed what was proposed; nothing is revealed without a certified set.
-    slow = again(sent["m-0", "Vote"], formed.keys["m-5"], member="m-5")
-    assert await show(server, round_id, slow) == ""
-    values = {"context": slow.context, "member": "m-0", "outcome": OTHER, "evicted": (), "runs": ()}
-    reveal = Reveal.make_signed(formed.keys["m-0"], **values)
-    assert await show(server, round_id, reveal) == "reveal-misshapen"
-    found = {(each.parties, each.cause.value) for each in (await verdict(server, formed, round_id)).findings}
-    assert found == {(("m-0",), "already-voted"), (("m-0",), "conflict")}
 
 
 async def test_after_an_erasure(server: Server, formed: Party) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,10 @@ from sqlalchemy.exc import OperationalError
 
 from service.coordination import liveness
 from service.coordination.liveness import LastHeard
-from service.settings import Settings
 from service.storage.database import Database
-from service.storage.stores import open_stores
-from tests.support import serving
-from tests.support.clients import KEYS, refusal
+from tests.support.clients import KEYS
 from tests.support.party import HOLD, SIX, WITHHOLDING, Party
-from tests.support.servers import Servers
+from tests.support.refusals import refusal
 from tests.support.serving import Clock, Server, running, two
 from tests.support.simulator import After
 from veilsum.protocol.identity import SigningKey
@@ -85,9 +82,8 @@ async def test_a_restart_forgets_nobody(tmp_path: Path) -> None:
 
 
 async def test_another_replica_hears_of_it_within_seconds(
-    tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, on_servers: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "SERVERS", servers)
     monkeypatch.setattr(liveness, "WRITE_HEARD_EVERY_S", 0.05)
     party, clock = Party(SIX), Clock()
     async with two(tmp_path / "data", clock) as (one, other, _):
@@ -165,13 +161,9 @@ async def test_a_round_that_asks_for_them_is_opened_where_enough_are_there(
     request = {"heard_within_s": 120}
     refused = await server.client.post(path, json=request)
     assert refusal(refused) == (422, "terms-refused")
-    absent = ", ".join(("m-0", *SIX[needed:]))
-    assert refused.json()["detail"] == (
-        f"{needed - 1} of 6 decryptors were heard from within 120 s, and {needed} are needed. Missing: {absent}. "
-        "Start their `veilsum member join`"
-    )
+    assert re.findall(r"m-\d", refused.json()["detail"]) == ["m-0", *SIX[needed:]]
     assert (await server.client.post(f"{path}/preflight", json=request)).json() == refused.json()
-    assert (await server.client.get(f"/v1/cohorts/{silent.cohort}")).json()["rounds"] == []
+    assert (await server.cohort(silent.cohort))["rounds"] == []
     # Without the requirement, silence is reported but doesn't prevent the round.
     assert (await shown(server, silent)).heard == needed - 1
     await waits(server, silent, "m-0")
@@ -244,19 +236,10 @@ async def test_a_sum_needs_members_that_its_count_counted(server: Server) -> Non
     for member in (*SIX[:3], "m-5"):  # n_min members, three of which may be in the sum
         await waits(server, party, member)
     refused = await party.try_round(server, heard_within_s=120)
-    assert refused.json()["detail"].startswith(
-        "3 of 5 members were heard from within 120 s, and 4 are needed. Missing: m-3, m-4."
-    )
+    assert refusal(refused) == (422, "terms-refused")
+    assert re.findall(r"m-\d", refused.json()["detail"]) == ["m-3", "m-4"]
     await waits(server, party, "m-3")
     assert (await party.try_round(server, heard_within_s=120)).status_code == 201
-
-
-@pytest.fixture
-async def database(tmp_path: Path, stores: str) -> AsyncIterator[Database]:
-    del stores
-    own = await serving.SERVERS.settings(tmp_path) if serving.SERVERS is not None else {}
-    async with open_stores(Settings(data_dir=tmp_path, **own)) as (made, _):
-        yield made
 
 
 @pytest.mark.both_stores

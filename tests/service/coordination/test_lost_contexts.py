@@ -12,12 +12,11 @@ from service.coordination.journal import begin_round
 from service.settings import Settings
 from service.storage.tables import lost_contexts, rounds
 from tests.service.storage.kept import flip
-from tests.support.clients import client_of, refusal
+from tests.support.clients import client_of
 from tests.support.forging import again
 from tests.support.party import SIX, Party
-from tests.support.serving import OCTETS, TOKEN, Server, carry_out, running
-from veilsum.protocol.causes import Cause
-from veilsum.protocol.errors import PeerFault
+from tests.support.refusals import refusal, refused
+from tests.support.serving import TOKEN, Server, carry_out, running
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Lost
 
@@ -35,7 +34,7 @@ async def close(
     signed = Lost.make_signed(key or party.admin, context=context).to_bytes()
     path = f"/v1/federations/{federation or party.federation}/lost"
     async with server.signing("admin", party.admin) as admin:
-        return await admin.post(path, content=signed, headers=OCTETS)
+        return await admin.post(path, content=signed)
 
 
 async def closing(server: Server, federation: str = "", context: bytes = UNKNOWN) -> httpx.Response:
@@ -80,7 +79,7 @@ async def test_only_the_admin_of_the_federation_closes_and_only_what_is_unknown(
     assert refusal(await close(server, formed, federation=stranger)) == (401, "unauthorised")
     signed = Lost.make_signed(formed.admin, context=UNKNOWN).to_bytes()
     async with client_of(server.app, {"authorization": f"Bearer {TOKEN}"}) as operator:
-        answer = await operator.post(f"/v1/federations/{stranger}/lost", content=signed, headers=OCTETS)
+        answer = await operator.post(f"/v1/federations/{stranger}/lost", content=signed)
         assert refusal(answer) == (404, "not-found")
     assert refusal(await closing(server, formed.federation)) == (404, "not-found")
     round_id = await formed.open_round(server)
@@ -98,7 +97,7 @@ async def test_a_closed_context_is_never_opened(server: Server, formed: Party) -
     later = replace(attempt, opening=again(attempt.opening, server.coordinator.key, terms=terms))
     await carry_out(database, delete(rounds))
     assert (await close(server, formed, later.context)).status_code == 204
-    with pytest.raises(PeerFault, match=rf"^{Cause.CONFLICT}: "):
+    with refused("conflict", ...):
         await begin_round(database, later, 0.0, 0)
     assert await begin_round(database, attempt, 0.0, 0)
 

@@ -8,8 +8,8 @@ import pytest
 from safetensors.numpy import load
 from scipy.stats import chi2  # type: ignore[import-untyped]
 
-from tests.support.clients import refusal
 from tests.support.party import SIX, Party
+from tests.support.refusals import refusal
 from tests.support.serving import Server
 from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.protocol.messages import NO_CONTEXT
@@ -103,7 +103,7 @@ async def test_a_step_whose_result_failed_ends_the_chain(server: Server) -> None
     party = noisy("mean+sum")
     round_id = await party.begun(server)
     await party.play_until(server, round_id, "revealing")
-    await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "no more"})
+    await server.cancel(round_id)
     assert (await party.play(server, round_id))["state"] == "failed"
     assert refusal(await party.try_round(server)) == (422, "terms-refused")
     answer = await party.try_cohort(server, repeats=(await server.view(round_id))["context"])

@@ -4,10 +4,10 @@ import pytest
 from sqlalchemy import func, select
 
 from service.storage import tables
-from tests.support.clients import client_of, refusal
 from tests.support.party import Party
+from tests.support.refusals import refusal
 from tests.support.serving import Server
-from veilsum.protocol.rest import PreflightView, Scope
+from veilsum.protocol.rest import PreflightView
 
 
 async def kept(server: Server) -> dict[str, int]:
@@ -26,7 +26,7 @@ async def test_what_is_said_beforehand_is_what_is_opened(server: Server, formed:
     assert answer.status_code == 200, answer.text
     said = PreflightView.model_validate(answer.json())
     assert await kept(server) == before
-    assert (await server.client.get(f"/v1/cohorts/{formed.cohort}")).json()["rounds"] == []
+    assert (await server.cohort(formed.cohort))["rounds"] == []
 
     opened = (await server.client.post(path, json={})).json()
     assert said.spec.model_dump(mode="json") == {
@@ -44,11 +44,3 @@ async def test_what_would_be_refused_is_refused_as_it_would_be(server: Server, f
     foreseen = await server.client.post(f"{path}/preflight", json=request)
     assert foreseen.json()["cause"] == "terms-refused"
     assert foreseen.json() == (await server.client.post(path, json=request)).json()
-
-
-async def test_it_takes_the_scope_that_opens_rounds(server: Server, formed: Party) -> None:
-    made = await server.client.post("/v1/tokens", json={"name": "reads", "scopes": [Scope.SUMS]})
-    path = f"/v1/cohorts/{formed.cohort}/rounds/preflight"
-    async with client_of(server.app, {"authorization": f"Bearer {made.json()['secret']}"}) as reader:
-        answer = await reader.post(path, json={})
-    assert refusal(answer) == (403, "forbidden")

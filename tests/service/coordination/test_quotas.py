@@ -5,9 +5,9 @@ from sqlalchemy import func, select
 
 from service.storage.objects import ObjectBlobs
 from service.storage.tables import events, rounds
-from tests.support.clients import refusal
 from tests.support.party import Party
-from tests.support.serving import OCTETS, Server
+from tests.support.refusals import refusal
+from tests.support.serving import Server
 
 EVENT_BYTES = 64
 """Bytes of a stored chunk's event: its owner and its index."""
@@ -43,12 +43,12 @@ async def test_a_member_stores_what_it_announced_and_not_a_byte_more(server: Ser
     statuses = set()
     for _ in range(2):
         for body in (announcement, other.upload_of("m-0"), announcement + b"more"):
-            sent = await server.client.put(where, content=body, headers=OCTETS)
+            sent = await server.client.put(where, content=body)
             statuses.add((sent.status_code, sent.json()["cause"]) if sent.is_error else None)
         for index in range(attempt.chunk_count + 1):
             data = chunks[index % len(chunks)]
             for body in (data + b"more", data[:-1], other.chunks["m-0"][index % len(chunks)], data):
-                sent = await server.client.put(f"{where}/chunks/{index}", content=body, headers=OCTETS)
+                sent = await server.client.put(f"{where}/chunks/{index}", content=body)
                 statuses.add((sent.status_code, sent.json()["cause"]) if sent.is_error else None)
     assert statuses == {
         None,
@@ -73,7 +73,7 @@ async def test_rounds_that_nobody_uses_leave_no_more_than_their_transcripts(
         opening = await server.opening(round_id, "m-0")
         for member in formed.ids:
             formed.seal(member, opening)
-        await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "a test"})
+        await server.cancel(round_id)
         assert (await formed.play(server, round_id))["state"] == "voided"
         await server.tidy(round_id)
         assert await server.coordinator.database.read_value(select(func.count()).select_from(rounds)) == count

@@ -7,9 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from service.storage.audit import Deed
-from tests.support import serving
 from tests.support.party import Party
-from tests.support.servers import Servers
 from tests.support.serving import Server, two
 from veilsum.protocol.audit import follow_entries
 
@@ -21,9 +19,8 @@ async def ended(party: Party, both: Server) -> str:
     given_up = await party.begun(both)
     for member in party.ids[:2]:
         await party.serve(both, given_up, member)
-    for member in party.ids[2:]:
-        party.seal(member, await both.opening(given_up, member))
-    await both.client.post(f"/v1/rounds/{given_up}/cancel", json={"reason": "a test"})
+    await party.seal_all(both, given_up, party.ids[2:])
+    await both.cancel(given_up)
     assert (await party.play(both, given_up))["state"] == "voided"
     round_id = await party.done(both)
     await party.check_result(both, round_id)
@@ -32,9 +29,8 @@ async def ended(party: Party, both: Server) -> str:
 
 @pytest.mark.slow
 async def test_ends_uploads_and_audits_of_two_replicas_never_lock_each_other_out(
-    tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, on_servers: None
 ) -> None:
-    monkeypatch.setattr(serving, "SERVERS", servers)
     parties = [
         Party(
             tuple(f"m-{place}-{index}" for index in range(4)),

@@ -13,8 +13,8 @@ from service.coordination import coordinator
 from service.coordination.documents import DISCLOSURE_DOCUMENT
 from service.coordination.jobs import SWEEP_S
 from tests.service.conftest import withholding
-from tests.support.clients import refusal
 from tests.support.party import COUNTS, WITHHOLDING, Party
+from tests.support.refusals import refusal
 from tests.support.serving import Clock, Server, again
 from tests.support.simulator import After
 from veilsum.protocol import rest
@@ -39,9 +39,8 @@ async def counting(server: Server, party: Party) -> Party:
 
 async def give_up(server: Server, party: Party, round_id: str) -> None:
     """Cancel a round that all members have opened, as the operator."""
-    for member in party.ids:
-        party.seal(member, await server.opening(round_id, member))
-    await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "stop"})
+    await party.seal_all(server, round_id)
+    await server.cancel(round_id)
     assert (await party.play(server, round_id))["state"] == "voided"
 
 
@@ -53,7 +52,7 @@ def metadata(head: bytes) -> dict[str, Any]:
 
 
 async def step(server: Server, party: Party) -> str | None:
-    found: str | None = (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["step"]
+    found: str | None = (await server.cohort(party.cohort))["step"]
     return found
 
 
@@ -72,11 +71,11 @@ async def test_the_counts_come_first_then_the_sum_without_what_few_hold(
     assert (view["holders"], view["spec"]["elements"], view["spec"]["ring_bits"]) == (COUNTS, 5, 32)
     assert {member: counting.counts(member) for member in counting.ids} == dict.fromkeys(counting.ids, COUNTS)
     assert await step(server, counting) == "rows"
-    rows = await server.view(await counting.count_rows(server))
+    rows = await server.view(await counting.count(server, "rows"))
     assert (rows["spec"]["elements"], rows["spec"]["withheld"]) == (8, [2, 3, 4])
     assert (len(rows["reached"]), rows["holders"]) == (8, [])
     page = (await server.anonymous().get(f"/rounds/{rows['round']}")).text
-    assert "How many members have at least this many rows" in page
+    assert 'id="reached"' in page
     assert f"/rounds/{rows['round']}/result" not in page  # counts have none
     assert f"/rounds/{rows['round']}/result" not in (await server.anonymous().get("/")).text
     assert await step(server, counting) == "sum"
@@ -121,7 +120,7 @@ async def test_what_was_disclosed_is_kept_until_the_sum_is_certified(
     server: Server, counted: Counted
 ) -> None:
     counting, count = counted
-    rows = await counting.count_rows(server)
+    rows = await counting.count(server, "rows")
     await give_up(server, counting, await counting.open_round(server))
     for counted_in in (count, rows):
         assert (await counting.shown(server, counted_in, "m-0")).status_code == 200
@@ -166,7 +165,7 @@ async def test_counts_that_nobody_can_have_fail_the_count_and_a_new_period_count
     counting.spoil = {}
     await counting.next_period(server)
     assert (await server.view(await counting.count(server)))["holders"] == COUNTS
-    await counting.count_rows(server)
+    await counting.count(server, "rows")
     main = await counting.done(server)
     assert (await counting.check_result(server, main))["holders"] == COUNTS
 

@@ -1,18 +1,15 @@
 import asyncio
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from sqlalchemy import literal, text
 
 from service.coordination.readiness import NotReady, Readiness, checks_of
-from service.storage import migrating
 from service.storage.clock import Clock
 from service.telemetry.metrics import READY_GAUGE, REGISTRY, Exposition
-from tests.support.party import Party
-from tests.support.serving import Server, carry_out, running
-from veilsum.protocol.errors import PeerFault
+from tests.support.refusals import refusal, refused
+from tests.support.serving import Server, carry_out
 
 
 async def test_a_running_coordinator_is_ready_and_leaves_nothing_behind(server: Server) -> None:
@@ -25,16 +22,25 @@ async def test_a_running_coordinator_is_ready_and_leaves_nothing_behind(server: 
     assert server.coordinator.blobs.list_names("readiness") == ()
 
 
-async def test_every_reason_is_told_and_health_is_another_matter(server: Server) -> None:
-    server.coordinator.blobs.put = _full  # type: ignore[method-assign]
-    server.coordinator.stop_waiting()
+async def failing(server: Server) -> set[str]:
+    """Look at every check now; return those that fail, as /readyz tells."""
+    readiness = server.app.state.readiness = Readiness(checks_of(server.coordinator, server.clock))
     answer = await server.anonymous().get("/readyz")
-    assert answer.status_code == 503
-    problem = answer.json()
-    assert problem["cause"] == "unavailable"
-    assert problem["detail"] == "process: the process is stopping; blobs: OSError: the log says where"
+    if answer.status_code == 200:
+        return set()
+    assert refusal(answer) == (503, "unavailable")
+    return {name for name in readiness.names if f"{name}: " in answer.json()["detail"]}
+
+
+async def test_every_reason_is_told_and_health_is_another_matter(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.coordinator.blobs, "put", _full)
+    server.coordinator.stop_waiting()
+    assert await failing(server) == {"process", "blobs"}
+    assert "secret" not in (await server.anonymous().get("/readyz")).text
     assert (await server.anonymous().get("/healthz")).json() == {"status": "ok"}
-    assert READY_GAUGE._value.get() == 0
+    assert REGISTRY.get_sample_value("veilsum_ready") == 0
 
 
 async def test_a_folder_of_blobs_that_was_removed_does_not_come_back(server: Server) -> None:
@@ -43,29 +49,21 @@ async def test_a_folder_of_blobs_that_was_removed_does_not_come_back(server: Ser
         remove()
         with pytest.raises(FileNotFoundError):
             server.coordinator.blobs.put("round/other", b"content")
-        server.app.state.readiness = Readiness(checks_of(server.coordinator, server.clock))
-        answer = await server.anonymous().get("/readyz")
-        assert (answer.status_code, answer.json()["detail"]) == (
-            503,
-            "blobs: their folder was removed: stop the coordinator, and restore a backup",
-        )
+        assert await failing(server) == {"blobs"}
 
 
 async def test_a_database_that_was_removed_is_not_written_on(server: Server) -> None:
     file = server.folder / "coordinator.sqlite3"
     file.rename(server.folder / "away")
-    answer = await server.anonymous().get("/readyz")
-    assert answer.status_code == 503
-    assert (
-        "database: its file was removed or replaced: stop the coordinator, and restore a backup"
-        in answer.json()["detail"]
-    )
+    assert "database" in await failing(server)
     assert not file.exists()
     refused = await server.client.post("/v1/tokens", json={"name": "x", "scopes": ["rounds"]})
     assert refused.status_code == 503
-    (server.folder / "away").rename(file)
-    server.app.state.readiness = Readiness(checks_of(server.coordinator, server.clock))
-    assert (await server.anonymous().get("/readyz")).status_code == 200
+
+
+async def test_an_audit_log_that_takes_nothing_is_a_reason(server: Server) -> None:
+    await carry_out(server.coordinator.database, text("DROP TABLE audit"))
+    assert await failing(server) == {"database"}
 
 
 async def test_whoever_reads_the_metrics_alone_sees_it(server: Server) -> None:
@@ -80,27 +78,8 @@ async def _missing() -> None:
     raise NotReady("gone")
 
 
-async def test_a_process_without_background_work_is_not_ready(server: Server) -> None:
-    scheduler, *_ = server.coordinator.background
-    scheduler.cancel()
-    await asyncio.wait([scheduler])
-    answer = await server.anonymous().get("/readyz")
-    assert (answer.status_code, answer.json()["detail"]) == (
-        503,
-        "process: the scheduler has ended: restart the process",
-    )
-
-
 def _full(name: str, data: bytes) -> None:
     raise OSError("no space left on /somewhere/secret")
-
-
-async def test_a_database_of_another_revision_is_told(tmp_path: Path) -> None:
-    async with running(tmp_path / "data") as server:
-        await carry_out(server.coordinator.database, text("UPDATE alembic_version SET version_num = 'older'"))
-        detail = (await server.client.get("/readyz")).json()["detail"]
-        newest = migrating.newest_format()
-        assert detail == f"migrations: the database has format older, this release works with {newest}"
 
 
 async def test_asking_often_looks_once_and_a_slow_look_is_cut_off() -> None:
@@ -113,10 +92,11 @@ async def test_asking_often_looks_once_and_a_slow_look_is_cut_off() -> None:
 
     readiness = Readiness({"slow": slow, "other": _missing}, kept_s=60, patience_s=0.01)
     answers = await asyncio.gather(*(readiness.failed_checks() for _ in range(5)))
-    assert answers == [{"slow": "no answer within 0.01 s", "other": "gone"}] * 5
+    assert [set(answer) for answer in answers] == [{"slow", "other"}] * 5
     assert looks == 1
-    with pytest.raises(PeerFault, match=r"slow: no answer within 0.01 s; other: gone$"):
+    with refused("unavailable", ...) as caught:
         await readiness.check_all()
+    assert all(name in str(caught.value) for name in ("slow: ", "other: gone"))
     readiness = Readiness({"fine": _fine}, kept_s=0)
     assert await readiness.check_all() == ("fine",)
     assert REGISTRY.get_sample_value("veilsum_ready") == 1
@@ -137,7 +117,7 @@ async def test_what_a_look_that_was_cut_off_has_left_goes_with_the_next(
         {"blobs": checks_of(server.coordinator, server.clock)["blobs"]}, kept_s=0.0, patience_s=0.1
     )
     monkeypatch.setattr(blobs, "put", slow)
-    assert await readiness.failed_checks() == {"blobs": "no answer within 0.1 s"}
+    assert await readiness.failed_checks() != {}
     assert await asyncio.to_thread(ended.wait, 120)
     monkeypatch.undo()
     assert len(blobs.list_names("readiness")) == 1
@@ -148,22 +128,6 @@ async def test_what_a_look_that_was_cut_off_has_left_goes_with_the_next(
 
 async def _fine() -> None:
     return None
-
-
-async def test_a_clock_that_jumps_for_seconds_ends_no_round(
-    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    round_id, database = await formed.open_round(server), server.coordinator.database
-    clock_sql = database.clock
-    monkeypatch.setattr(type(database), "clock", property(lambda _: clock_sql + 7200.0))
-    answer = await server.anonymous().get("/readyz")
-    assert (answer.status_code, "clock: the database's clock stepped" in answer.text) == (503, True)
-    server.coordinator.scheduler.wake_up()
-    await formed.serve(server, round_id, "m-0")
-    monkeypatch.undo()
-    server.app.state.readiness = Readiness(checks_of(server.coordinator, server.clock))
-    assert (await server.anonymous().get("/readyz")).status_code == 200
-    assert (await server.view(round_id))["state"] == "collecting"
 
 
 async def test_a_step_of_the_clock_is_followed_once_it_has_stood_for_minutes(
@@ -183,14 +147,14 @@ async def test_a_step_of_the_clock_is_followed_once_it_has_stood_for_minutes(
         answer = await server.anonymous().get("/readyz")
         return str(answer.json().get("detail", ""))
 
-    assert "stepped by +7200 s" in await read_after(6, 7200)
-    assert "stepped by +7200 s" in await read_after(6, 7200)
+    assert "+7200 s" in await read_after(6, 7200)
+    assert "+7200 s" in await read_after(6, 7200)
     assert clock() == 1e9 + 112.0
     assert "stepped" not in await read_after(6, 0)
-    assert "stepped by -60 s" in await read_after(6, -60)
-    assert "stepped by +60 s" in await read_after(299, 60)
+    assert "-60 s" in await read_after(6, -60)
+    assert "+60 s" in await read_after(299, 60)
     assert clock() == 1e9 + elapsed[0]
-    assert "stepped by +60 s" in await read_after(299, 60)
+    assert "+60 s" in await read_after(299, 60)
     assert "stepped" not in await read_after(2, 60)
     assert clock() == 1e9 + elapsed[0] + 60
     assert "stepped" not in await read_after(10, 65)  # NTP

@@ -16,22 +16,17 @@ from service.coordination import changes, summaries
 from service.coordination.rounds import EndedRound
 from service.storage.dialects import Postgres
 from service.storage.tables import cohorts, leases, rounds
-from service.telemetry.metrics import CLOCK_DIFFERENCE
 from tests.service.pages.gallery import browser
-from tests.support import serving
-from tests.support.clients import refusal, signed
-from tests.support.forging import again
+from tests.support.clients import signed
 from tests.support.party import SIX, Party
+from tests.support.refusals import refusal
 from tests.support.servers import Servers
-from tests.support.serving import OCTETS, Clock, Server, two
+from tests.support.serving import Clock, Server, read_metric, two, wait_until
 from tests.support.simulator import After
-from veilsum.protocol.messages import Cards, Certificate, Ciphertexts, Message, Vote
+from veilsum.protocol.messages import Cards, Certificate, Ciphertexts
 from veilsum.protocol.rest import VERSION_HEADER
 
-
-@pytest.fixture(autouse=True)
-def _on_servers(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "SERVERS", servers)
+pytestmark = pytest.mark.usefixtures("on_servers")
 
 
 @pytest.fixture
@@ -59,16 +54,14 @@ async def test_members_may_talk_to_either(
     party.drop = dict.fromkeys(("m-4", "m-5"), After.OPENING)
     async with two(tmp_path / "data") as (one, other, both):
         round_id = await party.begun(both)
-        opening = await both.opening(round_id, "m-0")
         monkeypatch.setattr(Postgres, "erase_deleted", forget)
 
         async def upload(member: str) -> None:
-            party.seal(member, opening)
             where = f"/v1/rounds/{round_id}/uploads/{member}"
-            await both.client.put(where, content=party.upload_of(member), headers=OCTETS)
+            await party.announce(both, round_id, member)
             answers = await asyncio.gather(
                 *(
-                    each.client.put(f"{where}/chunks/{index}", content=data, headers=OCTETS)
+                    each.client.put(f"{where}/chunks/{index}", content=data)
                     for index, data in enumerate(party.chunks[member])
                     for each in (one, other)
                 )
@@ -93,25 +86,6 @@ async def test_members_may_talk_to_either(
         async with asyncio.timeout(10):  # given back as soon as the last work is done
             while await held_leases(one):  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0.01)
-
-
-async def test_a_second_vote_after_the_end_is_refused_by_either(tmp_path: Path, party: Party) -> None:
-    votes = dict[str, Vote]()
-
-    def note(member: str, message: Message) -> Message:
-        if isinstance(message, Vote):
-            votes[member] = message
-        return message
-
-    party.tamper = note
-    async with two(tmp_path / "data") as (one, other, _):
-        round_id = await party.begun(one)
-        assert (await party.play(one, round_id))["state"] == "done"
-        second = again(votes["m-0"], party.keys["m-0"], outcome=bytes(32))
-        for replica in (one, other):
-            path = f"/v1/rounds/{round_id}/answers"
-            answer = await replica.client.post(path, content=second.to_bytes(), headers=OCTETS)
-            assert answer.json()["cause"] == "already-voted"
 
 
 async def held_leases(server: Server) -> list[Any]:
@@ -147,35 +121,11 @@ async def test_of_two_rosters_with_one_number_the_first_is_published(tmp_path: P
                     each.client.put(
                         f"{party.where}/roster",
                         content=party.make_roster(party.roster.coordinator, number, name=name).to_bytes(),
-                        headers=OCTETS,
                     )
                     for each, name in ((one, "one"), (other, "other"))
                 )
             )
             assert sorted(answer.status_code for answer in answers) == [201, 409]
-
-
-async def test_a_waiting_member_hears_of_what_happens_at_the_other(tmp_path: Path, party: Party) -> None:
-    async with two(tmp_path / "data") as (one, other, both):
-        await party.begin(both)
-        round_id = await party.open_round(one)
-        view = await other.view(round_id)
-        await asyncio.sleep(0.5)
-
-        async def wait(path: str, after: int) -> dict[str, Any]:
-            answer = await other.client.get(path, params={"after": after, "wait_s": 20})
-            found: dict[str, Any] = answer.json()
-            return found
-
-        waiting = asyncio.create_task(wait(f"/v1/rounds/{round_id}", view["version"]))
-        await asyncio.sleep(0.2)
-        begun = time.monotonic()
-        party.seal("m-0", await one.opening(round_id, "m-0"))
-        await one.client.put(
-            f"/v1/rounds/{round_id}/uploads/m-0", content=party.upload_of("m-0"), headers=OCTETS
-        )
-        assert (await waiting)["version"] == view["version"] + 1
-        assert time.monotonic() - begun < 4.0  # before any replica polled
 
 
 async def test_a_replica_whose_bucket_stalls_hears_of_other_federations(
@@ -217,7 +167,7 @@ async def test_a_card_and_a_reveal_wait_for_what_comes_of_others_at_the_other(
 
         async def sent(method: str, path: str, body: bytes, after: int) -> httpx.Response:
             waits = {"after": after, "wait_s": 20}
-            return await other.client.request(method, path, content=body, headers=OCTETS, params=waits)
+            return await other.client.request(method, path, content=body, params=waits)
 
         waiting = asyncio.create_task(sent("PUT", f"{cohort}/cards/m-0", card, 0))
         await other.client.get(cohort, params={"after": 0, "wait_s": 20})  # until the card is in
@@ -239,27 +189,14 @@ async def test_a_card_and_a_reveal_wait_for_what_comes_of_others_at_the_other(
         assert (await waiting).json() == (await one.client.get(f"{where}/result")).json()
 
 
-async def carded(server: Server, party: Party) -> None:
-    """Let all send their cards, and none pair."""
-    await party.found(server)
-    await party.open_cohort(server)
-    await party.enrol(server, party.ids)
-
-
-async def cohort_of(server: Server, party: Party) -> dict[str, Any]:
-    view: dict[str, Any] = (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()
-    return view
-
-
 async def test_members_pair_at_either_side_by_side(tmp_path: Path, party: Party) -> None:
     """Each sends its pairing to both at once; each waits at one of them until all have paired."""
     async with two(tmp_path / "data") as (one, other, both):
-        await carded(both, party)
+        await party.send_cards(both)
         pairings = {member: await party.make_pairing(both, member) for member in party.ids}
         waiting = [
             asyncio.create_task(party.send_pairing(replica, member, sent, wait_s=wait_s))
             for member, sent in pairings.items()
-            if sent is not None
             for replica, wait_s in ((one, 20.0), (other, 20.0))
         ]
         shown = [(await answer).content for answer in waiting]
@@ -269,7 +206,7 @@ async def test_members_pair_at_either_side_by_side(tmp_path: Path, party: Party)
             party.phases[member], _ = party.phases[member].receive(
                 ciphertexts, party.keys[member], both.clock()
             )
-        views = [await cohort_of(each, party) for each in (one, other)]
+        views = [await each.cohort(party.cohort) for each in (one, other)]
         assert views[0] == views[1]
         assert (views[0]["state"], views[0]["version"]) == ("formed", 12)
         assert (await party.play(both, await party.open_round(both)))["state"] == "done"
@@ -280,16 +217,19 @@ async def test_the_last_pairing_and_the_end_of_the_window_come_at_once(tmp_path:
     """One replica takes the pairing while the other ends the window: whichever is first, both see the same."""
     async with two(tmp_path / "data") as (one, other, both):
         for number in range(4):
-            await (carded(both, party) if number == 0 else _next_carded(both, party, number))
+            if number:
+                await party.open_cohort(both, period=f"period-{number}")
+                await party.enrol(both, party.ids)
+            else:
+                await party.send_cards(both)
             for member in party.ids[:5]:
                 await party.pair(both, member)
             last = await party.make_pairing(one, "m-5")
-            assert last is not None
             ending = await other.coordinator.catalogue.find_cohort(party.cohort)
             acts = [party.send_pairing(one, "m-5", last), ending.leave_out_missing(ending.deadline_s)]
             answers = await asyncio.gather(*(acts if number % 2 else acts[::-1]))
             [answer] = [each for each in answers if each is not None]
-            views = [await cohort_of(each, party) for each in (one, other)]
+            views = [await each.cohort(party.cohort) for each in (one, other)]
             assert views[0] == views[1]
             if views[0]["state"] == "formed":
                 assert Ciphertexts.from_bytes(answer.content).manifest == last.manifest
@@ -297,12 +237,7 @@ async def test_the_last_pairing_and_the_end_of_the_window_come_at_once(tmp_path:
                 assert views[0]["left_out"] == ["m-5"]
                 assert refusal(answer) == (422, "unknown-member")
             await party.take_manifest(both)
-            assert (await cohort_of(both, party))["state"] == "formed"
-
-
-async def _next_carded(server: Server, party: Party, number: int) -> None:
-    await party.open_cohort(server, period=f"period-{number}")
-    await party.enrol(server, party.ids)
+            assert (await both.cohort(party.cohort))["state"] == "formed"
 
 
 @pytest.mark.usefixtures("_deaf")
@@ -311,7 +246,7 @@ async def test_a_replica_that_read_an_old_cohort_holds_no_newer_pairings_against
 ) -> None:
     """It reads the cohort, then another makes a manifest, and then it reads the pairings."""
     async with two(tmp_path / "data") as (one, other, _):
-        await carded(one, party)
+        await party.send_cards(one)
         behind = await other.coordinator.catalogue.find_cohort(party.cohort)
         for member in party.ids[:5]:
             await party.pair(one, member)
@@ -332,7 +267,7 @@ async def test_a_replica_that_read_an_old_cohort_holds_no_newer_pairings_against
         assert behind.current_view("sum").paired == ()
         answer = await party.send_pairing(other, "m-0", first)
         assert Cards.from_bytes(answer.content).manifest.members == party.ids[:5]
-        assert await cohort_of(one, party) == await cohort_of(other, party)
+        assert await one.cohort(party.cohort) == await other.cohort(party.cohort)
 
 
 class Late:
@@ -355,7 +290,7 @@ async def test_ciphertexts_are_in_the_order_of_ids_whatever_the_database_s(
     async with two(tmp_path / "data") as (_, other, both):
         collated = select(literal("a-c") < literal("ab"))
         assert await other.coordinator.database.read_value(collated) is False
-        await carded(both, party)
+        await party.send_cards(both)
         for member in reversed(party.ids):
             await party.pair(both, member)
         await party.take_manifest(both)
@@ -378,9 +313,7 @@ async def test_a_defect_that_one_change_finds_leaves_nobody_deaf(
         await asyncio.wait_for(told.wait(), 10)
         monkeypatch.setattr(other.coordinator.catalogue, "refresh_federation", real)
         round_id = await party.open_round(one)
-        async with asyncio.timeout(10):
-            while round_id not in other.coordinator.catalogue.rounds:  # noqa: ASYNC110 - no event to await
-                await asyncio.sleep(0.05)
+        await wait_until(lambda: round_id in other.coordinator.catalogue.rounds)
         assert (await both.client.get("/readyz")).status_code == 200
 
 
@@ -404,8 +337,7 @@ async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_t
 
         async def opened() -> str:
             round_id = await party.open_round(both)
-            for member in party.ids:
-                party.seal(member, await both.opening(round_id, member))
+            await party.seal_all(both, round_id)
             return round_id
 
         first = await opened()
@@ -413,7 +345,7 @@ async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_t
         other.coordinator.blobs.put(chunk, party.chunks["m-0"][0])  # and is about to say so
         await jobs.sweep_storage()
         assert blobs.get(chunk) == party.chunks["m-0"][0]
-        await both.client.post(f"/v1/rounds/{first}/cancel", json={"reason": "a test"})
+        await both.cancel(first)
         assert (await party.play(both, first))["state"] == "voided"
         second = await opened()
         assert (await party.play(both, second))["state"] == "done"
@@ -447,33 +379,12 @@ async def test_a_replica_whose_machine_has_the_wrong_time_ends_nobodys_round(
         assert (await one.view(round_id))["state"] == "collecting"
         assert (await party.play(both, round_id))["state"] == "done"
         refused = (await other.client.get("/readyz")).json()
-        words = "ahead of" if hours > 0 else "behind"
-        assert (
-            refused["detail"]
-            == f"clock: this machine's clock is 7200 s {words} the database's: synchronise both with NTP"
-        )
+        assert refused["detail"].startswith("clock: ")
+        assert "7200 s" in refused["detail"]
         # Both replicas set the process's gauge, each when it looks.
         await wrong.read_clock(other.coordinator.database)
-        assert CLOCK_DIFFERENCE._value.get() == pytest.approx(3600 * hours, abs=5)
+        assert read_metric("veilsum_clock_difference_seconds") == pytest.approx(3600 * hours, abs=5)
         assert abs((await one.client.get("/readyz")).json()["clock_difference_s"]) < 5
-
-
-@pytest.mark.slow
-async def test_a_deadline_passes_once(tmp_path: Path, party: Party) -> None:
-    async with two(tmp_path / "data") as (one, other, both):
-        await party.begin(both)
-        party.drop = {"m-5": After.OPENING}
-        round_id = await party.open_round(both)
-        await party.play_until(both, round_id, "collecting")
-        for member in party.ids[:5]:
-            await party.serve(both, round_id, member)
-        view = await other.view(round_id)
-        both.clock.ahead_s += view["deadline_s"] - both.clock()
-        for each in (one, other):
-            each.coordinator.scheduler.wake_up()
-        after = await both.until(round_id, "checking")
-        assert after["version"] == view["version"] + 1
-        assert (await party.play(both, round_id))["state"] == "done"
 
 
 @pytest.mark.slow
@@ -497,7 +408,7 @@ async def test_every_page_and_count_is_right_at_a_replica_that_has_heard_nothing
             return round_id
 
         async def cancel(round_id: str) -> None:
-            await one.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "a test"})
+            await one.cancel(round_id)
 
         # Before each look something happens that the other has not seen yet.
         await party.begin(one)
@@ -526,7 +437,7 @@ async def test_what_one_replica_leaves_out_as_damaged_the_other_leaves_out_too(
         blobs.delete(f"{folder}/{blobs.list_names(folder)[2]}")
         assert (await other.view(round_id))["fault"]["cause"] == "storage-damaged"
         assert (await one.view(round_id))["state"] == "checking"
-        cancelled = await other.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "damaged"})
+        cancelled = await other.cancel(round_id)
         assert cancelled.json()["state"] == "voiding"
         assert await one.view(round_id) == await other.view(round_id)
         assert (await party.play(both, round_id))["state"] == "voided"

@@ -25,7 +25,7 @@ async def see(server: Server, party: Party) -> dict[str, Any]:
     federation = (await server.client.get(f"/v1/federations/{party.federation}")).json()
     seen["federation"] = federation
     for cohort in federation.get("cohorts", ()):
-        seen[cohort] = (await server.client.get(f"/v1/cohorts/{cohort}")).json()
+        seen[cohort] = await server.cohort(cohort)
     for round_id in federation.get("rounds", ()):
         seen[round_id] = await server.view(round_id)
         for member in party.ids:
@@ -132,8 +132,7 @@ async def test_an_end_that_was_not_kept_before_the_crash_is_kept_after_it(
     async with running(tmp_path / "data") as server:
         round_id = await party.begun(server)
         party.drop = {"m-5": After.ANNOUNCEMENT} if state == "voiding" else {}
-        for member in party.ids:
-            party.seal(member, await server.opening(round_id, member))
+        await party.seal_all(server, round_id)
         await party.play_until(server, round_id, "collecting" if state == "voiding" else state)
         round_ = server.coordinator.catalogue.rounds[round_id]
 
@@ -142,7 +141,7 @@ async def test_an_end_that_was_not_kept_before_the_crash_is_kept_after_it(
 
         with monkeypatch.context() as patched:
             patched.setattr(type(round_), "_store_end", crash)
-            cancelled = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "stop"})
+            cancelled = await server.cancel(round_id)
             if state == "voiding":
                 assert cancelled.status_code == 200
                 with pytest.raises(AssertionError, match="unavailable"):
@@ -193,7 +192,7 @@ async def test_a_coordinator_whose_blobs_are_gone_does_not_start(
             await party.serve(server, round_id, party.ids[0])
     shutil.rmtree(data / "blobs")
     for _ in range(2):
-        with pytest.raises(Misuse, match="restore the data folder's `blobs`"):
+        with pytest.raises(Misuse, match="`blobs`"):
             async with running(data):
                 pass
     (data / "blobs" / "transcripts" / "lost").mkdir(parents=True)
@@ -219,14 +218,14 @@ async def test_a_commit_that_was_reported_as_failed_is_taken_up(
     where = f"/v1/rounds/{round_id}/uploads/m-0"
     with monkeypatch.context() as patched:
         patched.setattr(journal._database, "write", unsure)
-        put = await server.client.put(where, content=formed.upload_of("m-0"))
+        put = await formed.announce(server, round_id, "m-0")
         assert (put.status_code, put.headers["retry-after"]) == (503, "5")
     # The scheduler checks by itself, without a request.
     for _ in range(100):
         if (await server.client.get(where)).status_code == 200:
             break
         await asyncio.sleep(0.02)
-    put = await server.client.put(where, content=formed.upload_of("m-0"))
+    put = await formed.announce(server, round_id, "m-0")
     assert put.status_code == 200
     assert (await server.view(round_id))["version"] == 2
     assert (await formed.play(server, round_id))["state"] == "done"
@@ -272,7 +271,7 @@ async def test_deadlines_that_passed_while_nobody_ran_wait_for_the_members(
         view = await server.view(round_id)
         assert view["state"] == "collecting"
         assert view["deadline_s"] > later() + 20
-        assert (await server.client.get(f"/v1/cohorts/{late}")).json()["state"] == "enrolling"
+        assert (await server.cohort(late))["state"] == "enrolling"
         assert (await party.play(server, round_id))["state"] == "done"
     async with running(tmp_path / "crash", later) as server:
         waited = await server.client.get(f"/v1/cohorts/{late}", params={"after": 0, "wait_s": 10})

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.clients import refusal
 from tests.support.party import SIX, Party
-from tests.support.serving import OCTETS, Server
+from tests.support.refusals import refusal
+from tests.support.serving import Server
 from veilsum.protocol.rest import STATE_HEADER
 
 """Vectors that `test_sums.py` lacks: with a constant, with random features, and with several statistics."""
@@ -48,7 +48,7 @@ async def test_a_voided_attempt_names_its_cause_and_is_followed_by_the_next_atte
     round_id = await formed.open_round(server)
     for member in formed.ids[:5]:
         await formed.serve(server, round_id, member)
-    cancelled = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "wrong data"})
+    cancelled = await server.cancel(round_id, "wrong data")
     assert (cancelled.json()["state"], cancelled.json()["ended"]) == ("voiding", False)
     view = await formed.play(server, round_id)
     assert view["state"] == "voided"
@@ -63,27 +63,6 @@ async def test_a_voided_attempt_names_its_cause_and_is_followed_by_the_next_atte
     assert refusal(await formed.try_round(server)) == (409, "already-summed")
     third = await formed.open_round(server)  # of the next period
     assert [(await server.view(third))[k] for k in ("sequence", "attempt")] == ["0", 0]
-
-
-@pytest.mark.parametrize("state", ["collecting", "checking", "freezing", "revealing"])
-async def test_a_round_may_be_cancelled_in_every_phase(server: Server, formed: Party, state: str) -> None:
-    round_id = await formed.open_round(server)
-    for member in formed.ids:
-        opening = await server.client.get(f"/v1/rounds/{round_id}/requests/{member}")
-        assert opening.status_code == 200
-    await formed.play_until(server, round_id, state)
-    cancelled = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "no more"})
-    assert cancelled.status_code == 200, cancelled.text
-    again = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "again"})
-    assert again.status_code == (409 if state == "revealing" else 200)
-    view = await formed.play(server, round_id)
-    # Once the survivors are certified VOID can't be signed any more.
-    assert view["state"] == {"revealing": "failed", "collecting": "erased"}.get(state, "voided")
-    assert view["fault"]["cause"] == "cancelled"
-    answer = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "too late"})
-    assert refusal(answer) == (409, "wrong-phase")
-    following = await formed.try_round(server)
-    assert following.status_code == (409 if state == "revealing" else 201)
 
 
 async def test_garbage_statistics_fail_the_round_and_name_the_identity(server: Server, formed: Party) -> None:
@@ -109,9 +88,7 @@ async def test_an_answer_after_the_end_changes_nothing(server: Server, formed: P
     phase = formed.phases["m-0"]
     reveals = phase.messages_to_resend()
     for reveal in reveals:
-        late = await server.client.post(
-            f"/v1/rounds/{round_id}/answers", content=reveal.to_bytes(), headers=OCTETS
-        )
+        late = await server.client.post(f"/v1/rounds/{round_id}/answers", content=reveal.to_bytes())
         assert (late.status_code, late.headers[STATE_HEADER]) == (200, "done")
         assert late.json() == (await server.client.get(f"/v1/rounds/{round_id}/result")).json()
     assert await server.view(round_id) == view

@@ -9,6 +9,7 @@ import structlog
 
 from service.coordination import scheduler
 from service.coordination.scheduler import Job, Scheduler
+from tests.support.serving import wait_until
 
 
 @asynccontextmanager
@@ -20,12 +21,6 @@ async def kept(jobs: Callable[[], list[Job]], pause_s: float = 0.05) -> AsyncIte
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(120):
-        while not holds():  # noqa: ASYNC110 - it waits for whatever a test can ask
-            await asyncio.sleep(0.005)
 
 
 def job(key: str, work: Callable[[], Awaitable[None]], due_s: float = 0.0) -> Job:
@@ -50,7 +45,7 @@ async def test_a_failing_job_is_tried_again_later_and_keeps_no_other_waiting() -
 
     with structlog.testing.capture_logs() as logs:
         async with kept(jobs):
-            await until(lambda: len(tries) >= 4 and bool(done))
+            await wait_until(lambda: len(tries) >= 4 and bool(done))
     pauses = [after - before for before, after in itertools.pairwise(tries)]
     assert pauses[0] > 0.04
     assert pauses[1] > 0.09
@@ -76,7 +71,7 @@ async def test_a_look_that_fails_is_not_the_last() -> None:
 
     with structlog.testing.capture_logs() as logs:
         async with kept(jobs):
-            await until(lambda: bool(done))
+            await wait_until(lambda: bool(done))
     assert [(each["of"], each["error"]) for each in logs] == [("looking", "ZeroDivisionError")]
 
 
@@ -97,7 +92,7 @@ async def test_a_slow_job_is_begun_once_and_holds_up_nobody() -> None:
         )
 
     async with kept(jobs) as made:
-        await until(lambda: "quick" in begun)
+        await wait_until(lambda: "quick" in begun)
         made.wake_up()
         await asyncio.sleep(0.05)
         assert begun == ["slow", "quick"]
@@ -143,8 +138,8 @@ async def test_heavy_jobs_are_few_at_once_and_keep_no_light_one_waiting() -> Non
         return [each for each in (*found, light) if each.key not in begun]
 
     async with kept(jobs):
-        await until(lambda: "light" in begun)
+        await wait_until(lambda: "light" in begun)
         assert begun == ["heavy 0", "heavy 1", "light"]
         go.set()
-        await until(lambda: len(begun) == 6)
+        await wait_until(lambda: len(begun) == 6)
     assert sorted(begun[3:]) == ["heavy 2", "heavy 3", "heavy 4"]

@@ -8,8 +8,8 @@ from sqlalchemy import Connection, insert
 
 from service.coordination import runs as runs_module
 from service.storage.tables import cohorts, links
-from tests.support.clients import refusal
 from tests.support.party import Party
+from tests.support.refusals import refusal
 from tests.support.serving import Server
 from tests.support.simulator import After
 from veilsum.protocol.identity import SigningKey
@@ -196,7 +196,7 @@ async def test_a_certified_attempt_without_a_sum_is_repeated_over_exactly_its_su
     assert nothing.json()["cause"] == "repeat-mismatch"
     formed.spoil, formed.drop = {}, {}
     await formed.open_cohort(server, repeats=view["context"])
-    cohort = (await server.client.get(f"/v1/cohorts/{formed.cohort}")).json()
+    cohort = await server.cohort(formed.cohort)
     assert (cohort["members"], cohort["step"]) == (list(formed.ids[:5]), "sum")
     await formed.enrol(server, formed.ids[:5])
     await formed.take_manifest(server)
@@ -204,14 +204,14 @@ async def test_a_certified_attempt_without_a_sum_is_repeated_over_exactly_its_su
     view = await formed.play(server, again)
     assert (view["state"], view["survivors"]) == ("done", list(formed.ids[:5]))
     await formed.check_result(server, again)
-    assert (await server.client.get(f"/v1/cohorts/{formed.cohort}")).json()["step"] is None
+    assert (await server.cohort(formed.cohort))["step"] is None
 
 
 async def test_another_extractor_sums_the_same_records_again(
     server: Server, counted: tuple[Party, str]
 ) -> None:
     party, _ = counted
-    await party.count_rows(server)
+    await party.count(server, "rows")
     first = await party.done(server)
     context = (await server.view(first))["context"]
     party.question = {**party.question, "extractor": "ab" * 32, "ring_bits": 48}

@@ -16,10 +16,8 @@ from service.coordination import summing
 from service.coordination.summing import Memory, Summing, chunk_name
 from service.storage.blobs import Blobs
 from service.storage.tables import sums
-from tests.support import serving
 from tests.support.party import Party
-from tests.support.servers import Servers
-from tests.support.serving import Server, running, two
+from tests.support.serving import Server, running, wait_until
 from tests.support.simulator import Federation
 from veilsum.protocol import round_spec
 from veilsum.protocol.coordinator import Recovered
@@ -78,8 +76,7 @@ async def test_uploads_are_added_up_while_others_are_still_to_come(
         while await kept(server) != added:  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.02)
         # What a range had before is deleted once its row names the next.
-        while len(server.coordinator.blobs.list_names(f"sums/{round_id}")) != len(parts):  # noqa: ASYNC110 - no event to await
-            await asyncio.sleep(0.02)
+        await wait_until(lambda: len(server.coordinator.blobs.list_names(f"sums/{round_id}")) == len(parts))
     assert (await formed.play(server, round_id))["state"] == "done"
     await formed.check_result(server, round_id)
     await server.tidy(round_id)
@@ -256,27 +253,6 @@ def test_ranges_are_unmasked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> No
         chunks = tuple(threads.map(unmasked, range(recovered.attempt.chunk_count)))
     plain = np.sum([federation.vectors_now[member] for member in recovered.summed_members], axis=0)
     np.testing.assert_array_equal(np.concatenate(chunks), plain)
-
-
-@pytest.mark.slow
-async def test_two_processes_share_the_ranges(
-    tmp_path: Path, party: Party, servers: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving, "SERVERS", servers)
-    unmasked: list[int] = []
-    true = Summing._unmasked_sum
-
-    def counting(self: Summing, part: int, *arguments: object) -> object:
-        unmasked.append(part)
-        return true(self, part, *arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Summing, "_unmasked_sum", counting)
-    async with two(tmp_path / "data") as (one, _, both):
-        round_id = await party.begun(both)
-        parts = one.live(round_id).summing.parts
-        assert (await party.play(both, round_id))["state"] == "done"
-        await party.check_result(both, round_id)
-    assert sorted(unmasked) == list(parts)
 
 
 async def test_a_sum_goes_on_after_a_restart(

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import select
 
 from service.storage.tables import events
-from tests.support.clients import refusal
 from tests.support.forging import again
 from tests.support.party import Party
-from tests.support.serving import OCTETS, Server, running, snapshot
+from tests.support.refusals import refusal
+from tests.support.serving import Server, running, snapshot
 from tests.support.simulator import After
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
@@ -65,9 +65,8 @@ async def test_an_honest_round_leaves_one_that_replays_clean(
         409,
         "wrong-phase",
     )
-    for member in formed.ids:
-        formed.seal(member, await server.opening(first, member))
-    await server.client.post(rest.CANCEL_PATH.format(round_id=first), json={"reason": "another one"})
+    await formed.seal_all(server, first)
+    await server.cancel(first)
     assert (await formed.play(server, first))["state"] == "voided"
     assert (await verdict(server, formed, first)).findings == ()
     round_id, state = await play(server, formed, **drop)
@@ -86,11 +85,9 @@ async def test_an_honest_round_leaves_one_that_replays_clean(
 async def refused(server: Server, round_id: str, message: Message) -> str:
     if isinstance(message, Upload):
         where = f"/v1/rounds/{round_id}/uploads/{message.header.member}"
-        answer = await server.client.put(where, content=message.to_bytes(), headers=OCTETS)
+        answer = await server.client.put(where, content=message.to_bytes())
     else:
-        answer = await server.client.post(
-            f"/v1/rounds/{round_id}/answers", content=message.to_bytes(), headers=OCTETS
-        )
+        answer = await server.client.post(f"/v1/rounds/{round_id}/answers", content=message.to_bytes())
     assert answer.status_code >= 400
     return str(answer.json()["cause"])
 
@@ -166,12 +163,3 @@ async def test_a_crash_before_the_end_is_kept_makes_the_same_transcript_again(
             await server.coordinator.catalogue.find_round(round_id)
         ).documents.fetch_transcript() == written
         assert json.loads(written)["veilsum-transcript"] == 4
-
-
-async def test_without_its_transcript_a_round_is_still_shown(server: Server, formed: Party) -> None:
-    round_id = await formed.done(server)
-    await server.tidy(round_id)
-    server.coordinator.blobs.delete(f"transcripts/{round_id}")
-    lost = await server.client.get(rest.TRANSCRIPT_PATH.format(round_id=round_id))
-    assert refusal(lost) == (500, "storage-damaged")
-    assert (await server.anonymous().get(f"/rounds/{round_id}")).status_code == 200

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from tests.support.party import SIX, Party
-from tests.support.serving import OCTETS, Server
+from tests.support.serving import Server
 from tests.support.simulator import After
 
 
@@ -67,17 +67,13 @@ async def hang(server: Server, party: Party) -> Gallery:
     voided = await party.open_round(server)
     for member in party.ids:
         await party.serve(server, voided, member)
-    await server.client.post(
-        f"/v1/rounds/{voided}/cancel", json={"reason": "the hospital's network is down until Monday"}
-    )
+    await server.cancel(voided, "the hospital's network is down until Monday")
     party.drop = {}
     assert (await party.play(server, voided))["state"] == "voided"
     running = await party.open_round(server)
     for member in party.ids[:3]:
         await party.serve(server, running, member)
-    party.seal(party.ids[3], await server.opening(running, party.ids[3]))
-    where = f"/v1/rounds/{running}/uploads/{party.ids[3]}"
-    await server.client.put(where, content=party.upload_of(party.ids[3]), headers=OCTETS)
+    await party.announce(server, running, party.ids[3])
     other, pairing = party.copy(), await begin_pairing(server, party.copy())
     await other.open_cohort(server, period="2027-01")
     await other.enrol(server, party.ids[2:5])
@@ -124,3 +120,13 @@ def words(page: str) -> str:
     """Return a page's text in one line."""
     inner = page.split("<main")[1].split("</main>", maxsplit=1)[0].partition(">")[2]
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", inner)).split())
+
+
+def rows(page: str) -> dict[str, list[str]]:
+    """Return the text of each cell of a page's tables, by the first cell of its row."""
+    found = dict[str, list[str]]()
+    for row in re.findall(r"<tr.*?</tr>", page, re.DOTALL):
+        cells = re.findall(r"<t[hd][ >].*?</t[hd]>", row, re.DOTALL)
+        first, *others = (" ".join(unescape(re.sub(r"<[^>]*>", " ", cell)).split()) for cell in cells)
+        found[first] = others
+    return found

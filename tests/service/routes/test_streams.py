@@ -11,7 +11,7 @@ import pytest
 from service.http.callers import ADDRESS_ALLOWANCE, CALLER_ALLOWANCE, Limits
 from service.routes import rounds
 from tests.support.party import Party
-from tests.support.serving import Server, running
+from tests.support.serving import Server, running, wait_until
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.rest import SpecView
 from veilsum.study.views import spec_view
@@ -25,8 +25,7 @@ def open_streams(server: Server) -> int:
 async def opened(server: Server, path: str, many: int) -> list[asyncio.Task[Any]]:
     client = server.anonymous()
     streams = [asyncio.create_task(client.get(path)) for _ in range(many)]
-    while open_streams(server) < many:  # noqa: ASYNC110 - no event to await
-        await asyncio.sleep(0.01)
+    await wait_until(lambda: open_streams(server) >= many)
     return streams
 
 
@@ -61,7 +60,6 @@ async def test_an_address_has_so_many_streams(tmp_path: Path, party: Party) -> N
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
         assert refused.headers["content-type"] == "application/problem+json"
         assert refused.json()["cause"] == "too-many-requests"
-        assert refused.json()["detail"] == "address 127.0.0.1 has 2 streams open: wait 5 s"
         assert (await nobody.get(path)).status_code == 200
         streams[0].cancel()
         await asyncio.wait(streams[:1])

@@ -12,10 +12,11 @@ import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from service.storage import migrating
 from tests.support.party import SIX, Party
-from tests.support.serving import Clock, running
+from tests.support.serving import Clock, read_metric, running
 from veilsum.protocol import round_spec
 from veilsum.system.files import make_folder
 
@@ -38,29 +39,36 @@ def opened(archive: Path, folder: Path) -> Clock:
     return clock
 
 
+def run_sql(folder: Path, statement: str, *values: object) -> list[Any]:
+    """Run a statement on a stopped coordinator's file; return its rows. A change must change something."""
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
+        done = file.execute(statement, values)
+        assert done.rowcount, statement
+        return done.fetchall()
+
+
 def flip(
     folder: Path, table: str, column: str, where: str, value: str, *, after: str = "", cut: bool = False
 ) -> None:
     """Flip the lowest bit of a stored value's first byte, or of the byte after a text; or cut the last byte off."""
-    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
-        for row, old in file.execute(
-            f"SELECT rowid, {column} FROM {table} WHERE {where} = ?", (value,)
-        ).fetchall():
-            data = old.encode() if isinstance(old, str) else bytes(old)
-            at = data.index(after.encode()) + len(after)
-            new = data[:-1] if cut else data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-            file.execute(
-                f"UPDATE {table} SET {column} = ? WHERE rowid = ?",
-                (new.decode() if isinstance(old, str) else new, row),
-            )
+    for row, old in run_sql(folder, f"SELECT rowid, {column} FROM {table} WHERE {where} = ?", value):
+        data = old.encode() if isinstance(old, str) else bytes(old)
+        at = data.index(after.encode()) + len(after)
+        new = data[:-1] if cut else data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        changed = new.decode() if isinstance(old, str) else new
+        run_sql(folder, f"UPDATE {table} SET {column} = ? WHERE rowid = ?", changed, row)
+
+
+def count_damage(what: str) -> float:
+    """Return how much damage of a kind this process has found."""
+    return read_metric("veilsum_storage_damaged_total", what=what)
 
 
 def overwrite(folder: Path, table: str) -> None:
     """Overwrite the first page of a table."""
     path = folder / "coordinator.sqlite3"
-    with closing(sqlite3.connect(path)) as file:
-        [page] = file.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-        [size] = file.execute("PRAGMA page_size").fetchone()
+    [(page,)] = run_sql(folder, "SELECT rootpage FROM sqlite_master WHERE name = ?", table)
+    [(size,)] = run_sql(folder, "PRAGMA page_size")
     data = bytearray(path.read_bytes())
     data[(page - 1) * size : page * size] = bytes(range(256)) * (size // 256)
     path.write_bytes(data)
@@ -78,9 +86,7 @@ async def made(folder: Path) -> None:
                 await party.play(server, round_id)
                 await server.tidy(round_id)
         party = Party(SIX, admin_seed=PAIRING)
-        await party.found(server)
-        await party.open_cohort(server)
-        await party.enrol(server, SIX)
+        await party.send_cards(server)
         for member in SIX[:3]:
             await party.pair(server, member)
     with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as database:

@@ -19,12 +19,10 @@ def test_one_coordinator_at_a_time_works_on_a_folder(tmp_path: Path) -> None:
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(
-            Misuse, match=rf"another coordinator \(process {holder.pid}\) is running on .*VEILSUM_DATA_DIR"
-        ):
+        with pytest.raises(Misuse, match=rf"process {holder.pid}.*VEILSUM_DATA_DIR"):
             DataFolderLock(tmp_path)
         (tmp_path / "coordinator.lock").unlink()
-        with pytest.raises(Misuse, match=r"another coordinator \(process unknown\)"):
+        with pytest.raises(Misuse, match="process unknown"):
             DataFolderLock(tmp_path)
         holder.kill()
     DataFolderLock(tmp_path).release()

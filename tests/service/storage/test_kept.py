@@ -35,7 +35,7 @@ async def test_a_kept_folder_is_opened_and_goes_on(tmp_path: Path, archive: Path
         assert (await server.view(names[finished.federation]))["state"] == "done"
         assert (await server.client.get(f"/v1/rounds/{names[finished.federation]}/result")).status_code == 200
         [cohort] = (await server.client.get(pairing.where)).json()["cohorts"]
-        forming = (await server.client.get(f"/v1/cohorts/{cohort}")).json()
+        forming = await server.cohort(cohort)
         assert (forming["state"], forming["paired"]) == ("pairing", list(SIX[:3]))
         page = await server.audited()
         assert follow_entries(page.entries) == page.head.end

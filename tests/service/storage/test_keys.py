@@ -46,10 +46,10 @@ def test_the_coordinators_key_is_made_once_and_is_its_owners_alone(
     assert keys.load_or_create_key(path).public == made.public
     monkeypatch.undo()
     path.chmod(0o640)
-    with pytest.raises(Misuse, match=r"others may read .* run chmod 600"):
+    with pytest.raises(Misuse, match="chmod 600"):
         keys.load_or_create_key(path)
     path.chmod(0o600)
     path.write_bytes(b"short")
-    with pytest.raises(Misuse, match="5 bytes, expected 32"):
+    with pytest.raises(Misuse, match="5 bytes"):
         keys.load_or_create_key(path)
     assert [file.name for file in tmp_path.iterdir()] == ["key"]

@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, insert, inspect, select, text
 
-from service.settings import Settings
 from service.storage import migrating
 from service.storage.database import Database
 from service.storage.stores import database_of
 from service.storage.tables import audit_head, rosters
-from tests.support import serving
-from tests.support.serving import Server, carry_out, running
+from tests.support.serving import Server, carry_out, running, settings_of
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.tags import PROTOCOL_VERSION
 
@@ -21,8 +19,7 @@ pytestmark = pytest.mark.both_stores
 
 @pytest.fixture
 async def database(tmp_path: Path, stores: str) -> AsyncIterator[Database]:
-    own = await serving.SERVERS.settings(tmp_path) if serving.SERVERS is not None else {}
-    found = database_of(Settings(data_dir=tmp_path, **own))
+    found = database_of(await settings_of(tmp_path))
     yield found
     await found.stop()
 

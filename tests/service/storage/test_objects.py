@@ -30,14 +30,14 @@ def test_a_bucket_keeps_blobs_as_files_do(endpoint: str) -> None:
     with pytest.raises(FileNotFoundError):
         blobs.get("r/2")
     for use in (blobs.get, blobs.delete, blobs.list_names):
-        with pytest.raises(Misuse, match="not the name of a blob"):
+        with pytest.raises(Misuse, match="of a blob"):
             use("../a")
 
 
 def test_a_bucket_that_fails_is_a_disk_that_fails(endpoint: str) -> None:
     blobs = ObjectBlobs("s3://no-such-bucket", endpoint)
     for use in (lambda: blobs.put("a", b"canary"), lambda: blobs.list_names("a"), lambda: blobs.delete("a")):
-        with pytest.raises(OSError, match="the bucket could not") as caught:
+        with pytest.raises(OSError, match="the bucket") as caught:
             use()
         assert "canary" not in str(caught.value)
     closed = ObjectBlobs("s3://bucket", "http://127.0.0.1:9")
