@@ -95,8 +95,6 @@ class Drawing:
         if moves:
             x = crop_and_flip(x, self._send(moves))
         x, own_x = (self._hardware.move_images(self._scale(each)) for each in (x, data.x[own]))
-        if self._hardware.bfloat16:
-            x = x.bfloat16()
         y, own_y = data.y[rows], data.y[own]
         counts = functional.one_hot(own_y.view(count, -1), data.classes).sum(dim=1)
         parts = (*(each.chunk(count) for each in (x, y, own_x, own_y)), counts)
@@ -190,10 +188,7 @@ class Slot:
         for length in lane.drawing.lengths * recipe.local_epochs:
             x, y = self._draws.x[start : start + length], self._draws.y[start : start + length]
             start += length
-            with lane.hardware.arithmetic_context():
-                loss, objective = compute_objective(
-                    recipe, self._model, self._model.features, x, y, None, sites
-                )
+            loss, objective = compute_objective(recipe, self._model, self._model.features, x, y, None, sites)
             objective.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
             add_slopes(by_weight)
             descent.step()
