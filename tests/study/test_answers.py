@@ -7,6 +7,7 @@ import pytest
 from safetensors.numpy import load, save
 
 from tests.study.specs import clouds, fields_of, noisy, spec_of
+from tests.support.refusals import refused
 from veilsum.calibration import FFCStatistics, Head, solve_ffc, solve_lda
 from veilsum.calibration.answer import REFUSED_NOTE
 from veilsum.calibration.ccvr_head import TukeyHead
@@ -127,11 +128,11 @@ def test_who_has_the_sums_can_check_that_a_result_follows_from_them(statistics: 
     def refuses(
         total: Any = total, published: Files = published, said: str = "result-mismatch", **more: Any
     ) -> None:
-        with pytest.raises(PeerFault, match=said) as refused:
+        with pytest.raises(PeerFault, match=said) as caught:
             check_answer(spec, total, 12, published, **{**facts, **more})
-        assert refused.value.cause is Cause.RESULT_MISMATCH
+        assert caught.value.cause is Cause.RESULT_MISMATCH
 
-    refuses(rows=719, said="720 rows, the record says 719")
+    refuses(rows=719, said=r"\b720 .*\b719\b")
     refuses(total=total[:-1], said="int64")
     spoiled = total.copy()
     spoiled[-1] += 1 << 40
@@ -149,20 +150,20 @@ def test_a_head_that_the_study_does_not_have_is_refused() -> None:
     spec = exact(LINEAR)
     found = answered(spec)
 
-    def refuses(spec: Any, said: str) -> None:
+    def refuses(spec: Any) -> None:
         content = encode_files(spec_published, replace(found, heads={})).head
         assert content is not None
-        with pytest.raises(PeerFault, match=said):
+        with refused("result-mismatch", ...):
             check_head(spec, calibrated_in(content))
 
     spec_published = spec
-    refuses(exact({"kind": "ffc"}), "the head is linear")
-    refuses(exact(KERNEL), "the head is linear")
-    refuses(spec_of(dim=DIM, classes=["a", "b"]), "takes 8 features to 4 classes")
-    refuses(exact(LINEAR, withheld=(1,)), "other classes withheld")
+    refuses(exact({"kind": "ffc"}))
+    refuses(exact(KERNEL))
+    refuses(spec_of(dim=DIM, classes=["a", "b"]))
+    refuses(exact(LINEAR, withheld=(1,)))
     spec_published = exact(KERNEL)
     found = answered(spec_published)
-    refuses(exact({**KERNEL, "bandwidth": 0.8}), "random features")
+    refuses(exact({**KERNEL, "bandwidth": 0.8}))
     with pytest.raises(PeerFault, match="no safetensors file"):
         calibrated_in(b"nonsense")
 

@@ -53,5 +53,5 @@ def test_noise_that_fits_no_cohort_is_refused(more: dict[str, Any], said: str) -
 
 def test_noise_that_fits_no_cohort_is_not_signed() -> None:
     content = noisy("sum", "sum", FFC, noise={"unit": "member"}).content
-    with pytest.raises(Misuse, match="more than can be drawn"):
+    with pytest.raises(Misuse):
         sign_study(content, bytes(32), SigningKey(bytes(32)), NOW_S)
