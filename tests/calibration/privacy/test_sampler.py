@@ -78,12 +78,11 @@ def test_every_fast_decision_is_the_exact_one(variance: int) -> None:
     expected, laplace = [], math.isqrt(variance) + 1
     for column in words.T.tolist():
         if (column[0] * laplace) % (1 << 32) >= (1 << 32) % laplace:
-            accepted, X = gaussian._decide_candidate(*column)
+            accepted, X = gaussian.decide_candidate(*column)
             if accepted:
                 expected.append(-X if column[2] & 1 else X)
     assert (
-        DiscreteGaussian(variance, replayed(isolated, SeededRandom(3)))._draw_candidates().tolist()
-        == expected
+        DiscreteGaussian(variance, replayed(isolated, SeededRandom(3))).draw_candidates().tolist() == expected
     )
 
 
@@ -91,18 +90,18 @@ def test_every_fast_decision_is_the_exact_one(variance: int) -> None:
 def test_probabilities_are_within_the_margin_that_was_proved(variance: int) -> None:
     gaussian = DiscreteGaussian(variance, SeededRandom(4))
     words = candidates(SeededRandom(5))
-    t = gaussian._laplace
+    t = gaussian.laplace_scale
     U = [int(word) * t >> 32 for word in words[0]]
-    V, doubtful = sampler._geometric_parts(words[1])
+    V, doubtful = sampler.find_geometric_parts(words[1])
     X = np.array(U) + V * t
-    got = sampler._exp_minus(gaussian._bound_gamma(X, V)).tolist()
+    got = sampler.approximate_exp_minus(gaussian.bound_gamma(X, V)).tolist()
     worst = 0.0
     for index in range(0, len(U), 16):
         if not doubtful[index]:
             x = int(X[index])
             gamma = Fraction(x * x, 2 * variance) - int(V[index]) + Fraction(variance, 2 * t * t)
             worst = max(worst, abs(got[index] - 2**31 * math.exp(-float(gamma))))
-    assert worst < 176 < sampler._ARITHMETIC_MARGIN
+    assert worst < 176 < sampler.ARITHMETIC_MARGIN
 
 
 def test_undecided_candidates_draw_more_bits_until_they_are_decided() -> None:
@@ -117,17 +116,17 @@ def test_undecided_candidates_draw_more_bits_until_they_are_decided() -> None:
     gaussian = DiscreteGaussian(variance, source)
     words = np.full((3, DRAW_BYTES // 12), (1 << 32) - 1, np.uint32)
     words[0] = 1 << 31  # U = ⌊t/2⌋ everywhere
-    half = gaussian._laplace // 2
-    gamma = Fraction(half * half, 2 * variance) + Fraction(variance, 2 * gaussian._laplace**2)
+    half = gaussian.laplace_scale // 2
+    gamma = Fraction(half * half, 2 * variance) + Fraction(variance, 2 * gaussian.laplace_scale**2)
     edge = exp_minus_bounds(gamma, 31)[0]
     words[2, :4] = [2 * edge, 2 * edge + 1, 2 * (edge - 1), 2 * (edge + 1)]
-    samples = gaussian._draw_candidates().tolist()
+    samples = gaussian.draw_candidates().tolist()
     # R = edge/2^31 is all that is known of the first two: each is decided by 32 bits more.
     assert asked == [DRAW_BYTES, 4, 4]
     assert samples[-1] == half
     assert set(samples) <= {half, -half}
-    assert sampler._Real(0, 32, lambda _: bytes(3) + b"\x01").below_exp_minus(Fraction(23))
-    assert not sampler._Real(0, 32, lambda _: b"\xff" * 4).below_exp_minus(Fraction(23))
+    assert sampler.LazyReal(0, 32, lambda _: bytes(3) + b"\x01").below_exp_minus(Fraction(23))
+    assert not sampler.LazyReal(0, 32, lambda _: b"\xff" * 4).below_exp_minus(Fraction(23))
 
 
 @pytest.mark.parametrize("gamma", [Fraction(1, 7), Fraction(3), Fraction(50, 3)])
@@ -137,7 +136,7 @@ def test_bits_that_are_added_continue_those_that_were_drawn(gamma: Fraction) -> 
 
     def below(*words: int) -> bool:
         rest = b"".join(word.to_bytes(4, "little") for word in words)
-        return sampler._Real(first, 31, io.BytesIO(rest).read).below_exp_minus(gamma)
+        return sampler.LazyReal(first, 31, io.BytesIO(rest).read).below_exp_minus(gamma)
 
     assert below(second - 1)
     assert not below(second + 1)
@@ -146,11 +145,11 @@ def test_bits_that_are_added_continue_those_that_were_drawn(gamma: Fraction) -> 
 
 
 def test_a_word_of_zeros_leaves_v_to_the_exact_arithmetic() -> None:
-    V, doubtful = sampler._geometric_parts(np.array([0, 1, 1 << 31, (1 << 32) - 1], np.uint32))
+    V, doubtful = sampler.find_geometric_parts(np.array([0, 1, 1 << 31, (1 << 32) - 1], np.uint32))
     assert V.tolist() == [22, 21, 0, 0]
     assert doubtful.tolist() == [True, True, False, False]  # 2^32·e^−22 is 1.2
     # With all zeros the geometric variable never ends, so the stream ends it.
-    accepted, X = DiscreteGaussian(100, SeededRandom(7))._decide_candidate(0, 0, 0)
+    accepted, X = DiscreteGaussian(100, SeededRandom(7)).decide_candidate(0, 0, 0)
     assert X % 11 == 0
     assert X >= 22 * 11
     assert not accepted

@@ -43,7 +43,7 @@ _GAMMA_BITS = 30  # of γ in fixed point
 # and γ is found too small by less than x(x − ŷ) + 2^−29. As γ ≥ (x − σ/t)²/2 and σ/t < 1, e^−γ·x ≤ 1.34 and
 # e^−γ·x² ≤ 2.43, so with σ < 2^31 p̂ is too large by less than (1.34 + 1.22)·2^−25 + 2^−29, 168 steps; floors in the
 # tables and after products take off at most 6.
-_ARITHMETIC_MARGIN = 256
+ARITHMETIC_MARGIN = 256
 
 
 class DiscreteGaussian:
@@ -56,10 +56,10 @@ class DiscreteGaussian:
             )
         self.variance = variance
         self._source = source
-        self._laplace = isqrt(variance) + 1
+        self.laplace_scale = isqrt(variance) + 1
         self._shift = _GAMMA_BITS + 27  # X·⌊2^57/σ⌋ < 46·2^57 < 2^63
         self._inverse = isqrt((1 << 2 * self._shift) // variance)
-        self._constant = (variance << _GAMMA_BITS - 1) // self._laplace**2
+        self._constant = (variance << _GAMMA_BITS - 1) // self.laplace_scale**2
         self._left = np.empty(0, np.int64)
 
     def __repr__(self) -> str:
@@ -72,35 +72,35 @@ class DiscreteGaussian:
         done = 0
         while done < out.size:
             if not self._left.size:
-                self._left = self._draw_candidates()
+                self._left = self.draw_candidates()
             taken = min(out.size - done, self._left.size)
             out[done : done + taken] = self._left[:taken]
             self._left = self._left[taken:]
             done += taken
 
-    def _draw_candidates(self) -> Integers:
+    def draw_candidates(self) -> Integers:
         """Return the candidates kept from one draw of bytes, about 48 %."""
         words = np.frombuffer(self._source(DRAW_BYTES), "<u4").reshape(3, _CANDIDATES_DRAWN)
         # U = ⌊w·t/2^32⌋ is uniform if the low half of the product is at least 2^32 mod t (Lemire 2019)
-        product = words[0] * np.uint64(self._laplace)
+        product = words[0] * np.uint64(self.laplace_scale)
         X = (product >> np.uint64(32)).view(np.int64)
-        valid = product.astype(np.uint32) >= (1 << 32) % self._laplace
-        V, doubtful = _geometric_parts(words[1])
-        X += V * self._laplace
-        probability = _exp_minus(self._bound_gamma(X, V))
+        valid = product.astype(np.uint32) >= (1 << 32) % self.laplace_scale
+        V, doubtful = find_geometric_parts(words[1])
+        X += V * self.laplace_scale
+        probability = approximate_exp_minus(self.bound_gamma(X, V))
         uniform, negative = words[2] >> np.uint32(1), (words[2] & np.uint32(1)).astype(np.bool_)
         difference = probability - uniform
-        kept = (difference > _ARITHMETIC_MARGIN) & valid & ~(negative & (X == 0))
-        doubtful |= np.abs(difference) <= _ARITHMETIC_MARGIN
+        kept = (difference > ARITHMETIC_MARGIN) & valid & ~(negative & (X == 0))
+        doubtful |= np.abs(difference) <= ARITHMETIC_MARGIN
         undecided = np.flatnonzero(doubtful & valid)
         # Copy the words first: the next call of the source may overwrite them.
         for index, drawn in zip(undecided, words[:, undecided].T.tolist(), strict=True):
-            kept[index], X[index] = self._decide_candidate(*drawn)
+            kept[index], X[index] = self.decide_candidate(*drawn)
         signed = np.where(negative, -X, X)
         samples: Integers = signed[kept]
         return samples
 
-    def _bound_gamma(self, X: Integers, V: Integers) -> Integers:
+    def bound_gamma(self, X: Integers, V: Integers) -> Integers:
         """Return a lower bound of γ, in fixed point with 30 fractional bits."""
         ratio = X * self._inverse
         ratio >>= self._shift - 25
@@ -111,21 +111,21 @@ class DiscreteGaussian:
         np.maximum(gamma, 0, out=gamma)
         return gamma
 
-    def _decide_candidate(self, first: int, second: int, third: int) -> tuple[bool, int]:
+    def decide_candidate(self, first: int, second: int, third: int) -> tuple[bool, int]:
         """Return whether a candidate is kept, and its X, by exact arithmetic on its three words."""
-        U, V = first * self._laplace >> 32, 0
-        real = _Real(second, 32, self._source)
+        U, V = first * self.laplace_scale >> 32, 0
+        real = LazyReal(second, 32, self._source)
         while real.below_exp_minus(Fraction(V + 1)):
             V += 1
-        X = U + self._laplace * V
-        gamma = Fraction(U, self._laplace) + (X - Fraction(self.variance, self._laplace)) ** 2 / (
+        X = U + self.laplace_scale * V
+        gamma = Fraction(U, self.laplace_scale) + (X - Fraction(self.variance, self.laplace_scale)) ** 2 / (
             2 * self.variance
         )
-        kept = _Real(third >> 1, 31, self._source).below_exp_minus(gamma)
+        kept = LazyReal(third >> 1, 31, self._source).below_exp_minus(gamma)
         return kept and not (X == 0 and third & 1), X
 
 
-class _Real:
+class LazyReal:
     """A uniform real in [0, 1) that draws its bits on demand."""
 
     def __init__(self, drawn: int, bits: int, source: ByteSource) -> None:
@@ -156,7 +156,7 @@ def exp_minus_bounds(gamma: Fraction, bits: int) -> tuple[int, int]:
     return floor(Fraction(low) * (1 << bits)), ceil(Fraction(high) * (1 << bits))
 
 
-def _geometric_parts(words: NDArray[np.uint32]) -> tuple[Integers, NDArray[np.bool_]]:
+def find_geometric_parts(words: NDArray[np.uint32]) -> tuple[Integers, NDArray[np.bool_]]:
     """Return V of each word, and whether more bits are needed to determine it."""
     thresholds = _threshold_tables()[0]
     V = np.zeros(words.size, np.uint8)
@@ -165,7 +165,7 @@ def _geometric_parts(words: NDArray[np.uint32]) -> tuple[Integers, NDArray[np.bo
     return V.astype(np.int64), words == thresholds.take(V)
 
 
-def _exp_minus(gamma: Integers) -> Integers:
+def approximate_exp_minus(gamma: Integers) -> Integers:
     """Return e^−γ with 31 fractional bits, within 6 steps, for γ with 30 fractional bits."""
     _, coarse, fine = _threshold_tables()
     high = coarse.take(gamma >> 25, mode="clip")
