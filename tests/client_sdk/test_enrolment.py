@@ -55,13 +55,8 @@ def test_other_data_for_an_answered_run_are_refused(consortium: Consortium, *, o
 def test_a_cohort_that_fails_says_why(stage: Stage, tmp_path: Path) -> None:
     consortium = Consortium(stage, tmp_path, members=3)
     cohort = consortium.open_cohort()
-
-    def stuck() -> bool:
-        consortium.operator.close_cohort(cohort)
-        return True
-
     flows = {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids[:2]}
-    results = consortium.together(flows, stuck=stuck)
+    results = consortium.together(flows, stuck=lambda: bool(consortium.operator.close_cohort(cohort)))
     assert {fault.cause for fault in results.values()} == {Cause.COHORT_TOO_SMALL}
 
 
@@ -69,14 +64,9 @@ def test_a_cohort_that_formed_without_this_member_is_refused(stage: Stage, tmp_p
     consortium = Consortium(stage, tmp_path, members=5)
     cohort = consortium.open_cohort()
     flows = {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids[:4]}
-
-    def stuck() -> bool:
-        consortium.operator.close_cohort(cohort)
-        return True
-
     flow = consortium.member("member-4").enrol(cohort, consortium.records("member-4"))
     late = consortium.until(flow, cohort)
-    consortium.together(flows, stuck=stuck)
+    consortium.together(flows, stuck=lambda: bool(consortium.operator.close_cohort(cohort)))
     with refused("wrong-phase"):
         for _ in late:
             pass
