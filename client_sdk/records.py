@@ -475,7 +475,7 @@ def _columns_of(names: Any, dim: int) -> tuple[str, ...]:
     if not all(isinstance(each, str) for each in found):
         return ()
     if found and (len(found) != dim or len({*found}) != dim):
-        raise Misuse(f"{len({*found})} names of columns for {dim} features: pass a different one for each")
+        raise Misuse(f"columns: got {len({*found})} different names for {dim} features: pass one for each")
     return found
 
 

@@ -21,6 +21,7 @@ from client_sdk.progress import Progress, Step
 from tests.study.specs import NOISE, content_of, whole
 from tests.support.cli import COMMAND, EXTRACTOR, Cli
 from tests.texts.backups import explain_backups
+from tests.texts.calls import explain_calls
 from tests.texts.experiments import explain_experiments
 from tests.texts.tables import explain_tables
 from veilsum.cli.commands.member import make_progress_printer
@@ -315,6 +316,11 @@ def shorten(text: str) -> str:
     return DIGITS.sub(lambda digits: f"{digits[0][:4]}…", text)
 
 
+def make_wrong_calls() -> Scene:
+    with shell():
+        yield from explain_calls()
+
+
 def restore_backups() -> Scene:
     with shell() as cli:
         yield from map(shorten, explain_backups(cli))
@@ -330,6 +336,7 @@ SCENES: Scenes = {
     "Commands": list_commands,
     "What a member sees while it waits": watch_progress,
     "Commands that fail": run_commands,
+    "Wrong calls in Python": make_wrong_calls,
     "Tables that cannot be read": read_tables,
     "Backups that are not restored": restore_backups,
     "Experiments that cannot run": explain_experiments,
