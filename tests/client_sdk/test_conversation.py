@@ -81,6 +81,7 @@ def test_a_false_dealer_is_evicted_and_everybody_keeps_the_proof(stage: Stage, t
     honest = [member for member in consortium.ids if member != "member-3"]
     assert consortium.total(round_id) == consortium.expected(round_id, honest)
     assert [results[member].counted for member in consortium.ids] == [True, True, True, False, True]
+    assert "proved" in results["member-3"].standing
     result = results["member-0"]
     assert (result.record.evicted, result.summed) == (("member-3",), tuple(honest))
     again = Result.load(consortium.folder / "member-0/state/results" / round_id)
@@ -140,6 +141,7 @@ def test_an_upload_that_comes_too_late_ends_in_helping(stage: Stage, tmp_path: P
     flows = consortium.contributions(round_id, consortium.ids[:4])
     results = consortium.together(flows, stuck=consortium.expiring(round_id), started={"member-4": slow})
     assert not results["member-4"].counted
+    assert "complete" in results["member-4"].standing
     assert any("moved on" in event.detail for _, event in consortium.events)
 
 

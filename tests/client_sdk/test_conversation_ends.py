@@ -95,7 +95,7 @@ def test_a_run_is_given_up_without_the_coordinator_too(consortium: Consortium) -
     assert (run.given_up, run.records) == (True, 20)  # held until it is known how the attempt ended
     consortium.on_request = nothing
     again = consortium.open_cohort()
-    with pytest.raises(Declined):
+    with pytest.raises(Declined, match="gave"):
         consortium.alone(consortium.member("member-0").enrol(again))
 
 

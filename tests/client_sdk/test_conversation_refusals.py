@@ -341,7 +341,7 @@ def test_a_round_of_a_cohort_that_was_not_joined_is_no_business_of_a_member(
     flows = {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids[:4]}
     consortium.together(flows, stuck=lambda: bool(consortium.operator.close_cohort(cohort)))
     round_id = consortium.open_round(cohort)
-    with pytest.raises(NotEnrolled):
+    with pytest.raises(NotEnrolled, match="no keys"):
         consortium.alone(consortium.contributions(round_id, ["member-4"])["member-4"])
 
 

@@ -77,7 +77,7 @@ def test_a_cohort_that_formed_without_this_member_is_refused(stage: Stage, tmp_p
 def test_a_cohort_that_takes_no_cards_is_not_answered(consortium: Consortium) -> None:
     cohort = consortium.open_cohort()
     consortium.operator.close_cohort(cohort)
-    with pytest.raises(NotEnrolled):
+    with pytest.raises(NotEnrolled, match="failed"):
         consortium.alone(consortium.member("member-0").enrol(cohort, consortium.records("member-0")))
     assert consortium.open["member-0"].ledger() == ()
 

@@ -152,6 +152,7 @@ def test_a_member_whose_lock_was_replaced_says_nothing_more(consortium: Consorti
     assert {m: type(each) for m, each in results.items() if not isinstance(each, Result)} == {
         "member-0": IdentityError
     }
+    assert "replaced" in str(results["member-0"])
 
 
 def test_a_folder_is_given_back_when_the_conversation_under_way_has_ended(consortium: Consortium) -> None:

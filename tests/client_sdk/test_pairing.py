@@ -154,7 +154,7 @@ def test_keys_lapse_by_the_members_own_clock(five: Consortium, form: type[Member
     stored = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     assert all(secret in stored for secret in secrets)
     five.stage.pass_time(five.clock() + lapse_s(windows_of(five)) + 1)
-    with pytest.raises(NotEnrolled):
+    with pytest.raises(NotEnrolled, match="erased"):
         five.alone(five.member(FIRST).enrol(bytes.fromhex(cohort)))
     assert isinstance(phase_of(five, cohort), Lapsed)
     stored = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())

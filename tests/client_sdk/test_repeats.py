@@ -67,7 +67,7 @@ def test_another_extractor_sums_the_same_rows(stage: Stage, tmp_path: Path, ques
     consortium.publish(consortium.make_study({"name": "other", "version": 2}, **OTHER, loss=90))
     with hostile(consortium):
         third = consortium.open_cohort("p1", context)
-    with pytest.raises(Misuse):
+    with pytest.raises(Misuse, match="this extractor"):
         consortium.alone(consortium.member("member-0").enrol(third, consortium.records("member-0")))
 
 
@@ -79,14 +79,14 @@ def test_who_was_not_in_the_attempt_declines(stage: Stage, tmp_path: Path) -> No
     consortium.together(flows, stuck=consortium.expiring(round_id))
     context = consortium.operator.round(round_id).context
     again = consortium.open_cohort("p1", context)
-    with pytest.raises(Declined):
+    with pytest.raises(Declined, match="not in"):
         consortium.alone(consortium.member("member-4").enrol(again))
     other_study(consortium)
     other = consortium.open_cohort("p1", context)
     with hostile(consortium):
         later = consortium.open_cohort("p2", context)
     for member, wrong in (("member-4", other), ("member-0", later)):
-        with pytest.raises(Declined):
+        with pytest.raises(Declined, match="not in"):
             consortium.alone(consortium.member(member).enrol(wrong, consortium.records(member)))
 
 
@@ -112,7 +112,7 @@ def test_another_extractor_needs_all_rows_and_enough_of_them(
             labels[3] = 1 - labels[3]
         case "non-zero features":
             features[:, 1:] = 0
-    with pytest.raises(Declined):
+    with pytest.raises(Declined, match="again"):
         consortium.alone(consortium.member("member-0").enrol(again, Records(features, labels, ids)))
 
 
@@ -128,6 +128,6 @@ def test_an_answer_for_an_earlier_attempt_s_records_is_none_for_fresh_ones(
         flows = {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids}
         assert not any(isinstance(each, Exception) for each in consortium.together(flows).values())
     plain = consortium.open_cohort("p1")
-    with pytest.raises(Declined):
+    with pytest.raises(Declined, match="answered"):
         consortium.alone(consortium.member("member-0").enrol(plain, consortium.records("member-0")))
     assert not consortium.operator.cohort(plain).cards

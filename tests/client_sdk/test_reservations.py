@@ -204,7 +204,7 @@ def test_marked_records_are_spent_for_life(ledger: Reservations, tmp_path: Path)
     noisy = study(mu=0.1).question
     for question in (study().question, noisy):
         assert again.free_records([one, two, b"z" * 32], question) == {b"z" * 32}
-    with pytest.raises(Misuse):
+    with pytest.raises(Misuse, match="held"):
         reserve(ledger)
     assert ledger.mark_summed({NO_IDS_MARK}) == 1
     assert again.free_records([b"z" * 32], study().question) == set()
@@ -359,7 +359,7 @@ def test_one_reservation_has_one_question_for_each_extractor(ledger: Reservation
     derived = ledger.answer_run(other, "p1", selection(), base=base)
     assert (derived.base, derived.state, derived.records, derived.summed) == (run.number, State.SPENT, 2, C)
     for again in (study("third", extractor="ab" * 32), study("fourth")):
-        with pytest.raises(Misuse):
+        with pytest.raises(Misuse, match="this extractor"):
             ledger.answer_run(again, "p1", selection(), base=base)
     assert ledger.run_of_attempt(D) is None
     assert ledger.free_records([A, B, C], EXACT) == {C}
