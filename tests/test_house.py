@@ -33,6 +33,8 @@ TWINS = {
     "SHARE_BYTES": "the messages load without numpy, which the sharing needs",
 }
 """Constants that stand in two modules."""
+SENTENCES_MAX = 60
+"""Tests that may assert a sentence."""
 
 
 @cache
@@ -199,3 +201,29 @@ def test_what_is_named_in_text_exists() -> None:
         if not hasattr(pkgutil.resolve_name(owner), name)
     ]
     assert missing == []
+
+
+def asserts_a_sentence(function: ast.AST) -> bool:
+    """Return whether an assertion or a `match=` has a text of four words or more."""
+    places = [node.test for node in ast.walk(function) if isinstance(node, ast.Assert)]
+    places += [
+        node.value for node in ast.walk(function) if isinstance(node, ast.keyword) and node.arg == "match"
+    ]
+    texts = [
+        each.value
+        for place in places
+        for each in ast.walk(place)
+        if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    ]
+    return any(len(text.split()) > 3 < len(re.findall(r"[A-Za-z][\w'’-]*", text)) for text in texts)
+
+
+def test_tests_assert_causes_and_numbers_not_sentences() -> None:
+    """What people are told stands in tests/texts, where a better wording breaks no test. Some pages are made of sentences."""
+    found = [
+        f"{path.relative_to(ROOT)}::{node.name}"
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and asserts_a_sentence(node)
+    ]
+    assert len(found) <= SENTENCES_MAX, found
