@@ -228,6 +228,7 @@ class Lane:
         self.seconds = [0.0] * recipe.rounds
         self.steps = len(drawing.lengths) * recipe.local_epochs
         self._sent_bytes = 0
+        self._held: list[list[Update]] = []
         self._slots: list[Slot] = []
         self._slot_count = min(slots, count)
 
@@ -251,6 +252,8 @@ class Lane:
                     updates.append(slot.train(member, place, draws[place], round_))
             for slot in self._slots:
                 _wait(self.stream, slot.stream)
+            # A freed message's memory is at once the slot's stream's again, which may be another method's too: torch has 32 streams.
+            self._held = [*self._held[-_ROUNDS_AHEAD:], updates]
             algorithm = self.recipe.algorithm
             # Copied in place: what one stream made must not be freed while another may still read it.
             weights, server = algorithm.combine(self.weights, updates, self.server, round_)
