@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from veilsum.study.result_files import Files, check_answer, encode_files, head_f
 from veilsum.study.vectors import compute_vector
 
 Json = dict[str, Any]
+Fractions = npt.NDArray[np.object_]
 MEMBERS, ROWS, DIM = 3, 20, 3
 THREE = ["left", "middle", "right"]
 MORE_ROWS: Json = {**QUESTION["records"], "least": 20}
@@ -45,7 +47,7 @@ def solved(content: str, withheld: tuple[int, ...] = ()) -> Json:
     answer = compute_answer(spec, read_pooled(spec, total, MEMBERS), MEMBERS)
     head = encode_files(spec, answer).head
     assert head
-    return {
+    case = {
         "content": content,
         "members": MEMBERS,
         "rows": answer.records,
@@ -53,18 +55,23 @@ def solved(content: str, withheld: tuple[int, ...] = ()) -> Json:
         "sum": total.tolist(),
         "head": head.hex(),
     }
+    return solved_exactly(case)
+
+
+def read(head: bytes) -> tuple[dict[str, npt.NDArray[np.float64]], Json]:
+    """Return the tensors and notes of a head's file."""
+    length = int.from_bytes(head[:8], "little")
+    header, body = json.loads(head[8 : 8 + length]), head[8 + length :]
+    notes = json.loads(header.pop("__metadata__")["veilsum-head"])
+    return {
+        name: np.frombuffer(body[slice(*about["data_offsets"])]).reshape(about["shape"])
+        for name, about in header.items()
+    }, notes
 
 
 def changed(case: Json, **tensors: Any) -> Json:
     """Return the case of a head with other tensors or notes; None leaves one out."""
-    file = bytes.fromhex(case["head"])
-    length = int.from_bytes(file[:8], "little")
-    header, body = json.loads(file[8 : 8 + length]), file[8 + length :]
-    notes = json.loads(header.pop("__metadata__")["veilsum-head"])
-    arrays = {
-        each: np.frombuffer(body[slice(*about["data_offsets"])]).reshape(about["shape"])
-        for each, about in header.items()
-    }
+    arrays, notes = read(bytes.fromhex(case["head"]))
     notes |= {each: tensors.pop(each) for each in ("form", "withheld") if each in tensors}
     arrays = {each: array for each, array in (arrays | tensors).items() if array is not None}
     return {"head": save(arrays, notes).hex()}
@@ -137,7 +144,7 @@ def sums() -> Iterator[Json]:
     def put(place: int, value: Callable[[int], int], made: Json = plain) -> Json:
         total = list(made["sum"])
         total[place] = value(total[place])
-        return solved_again({**made, "sum": total})
+        return solved_exactly({**made, "sum": total})
 
     for name, made in (
         ("a count that is not whole", put(n, lambda each: each + unit // 2)),
@@ -157,21 +164,32 @@ def sums() -> Iterator[Json]:
         yield {"name": name, "rule": "RESULT-10", "function": "solution", "input": made}
 
 
-def solved_again(made: Json) -> Json:
-    """Return a case with the head that solves its sum, so that nothing but an identity of the sum breaks."""
+def solved_exactly(made: Json) -> Json:
+    """Return a case with the head that solves its sum, each weight the nearest double, whatever the processor."""
     question = read_content(made["content"].encode()).question
     width, classes = DIM + question.constant, len(question.classes)
-    exact = np.array(made["sum"]) / 2**question.scale
+    exact = [Fraction(each, 2**question.scale) for each in made["sum"]]
     square = width * (width + 1) // 2
-    V = np.zeros((width, width))
+    V = np.full((width, width), Fraction(0))
     V[np.triu_indices(width)] = exact[:square]
     V += np.triu(V, 1).T
-    U = exact[square : square + width * classes].reshape(width, classes)
-    W = np.linalg.solve(V + made["ridge"] * np.eye(width), U)
+    U = np.array(exact[square : square + width * classes]).reshape(width, classes)
+    W = eliminate(V + Fraction(made["ridge"]) * np.eye(width, dtype=int), U).astype(np.float64)
     tensors = (
         {"weights": W[:DIM] * 0.9**0.5, "bias": W[DIM] * 0.1**0.5} if question.constant else {"weights": W}
     )
     return {**made, **changed(made, **tensors)}
+
+
+def eliminate(A: Fractions, B: Fractions) -> Fractions:
+    """Solve A X = B of fractions by Gauss and Jordan's elimination; A is positive definite."""
+    rows = np.concatenate([A, B], axis=1)
+    for place in range(len(A)):
+        rows[place] /= rows[place, place]
+        for other in range(len(A)):
+            if other != place:
+                rows[other] -= rows[other, place] * rows[place]
+    return rows[:, len(A) :]
 
 
 def read_head(case: Mapping[str, Any]) -> Json:
