@@ -142,23 +142,22 @@ def fetch_request(session: Session, round_id: str) -> Flow[tuple[bytes, Asked]]:
 
     A member that is asked nothing because the coordinator refuses to is shown how the round ended.
     """
-    store, refusal = session.store, None
+    store = session.store
     try:
         asked = yield from session.coordinator.fetch_request(round_id, session.member)
-    except PeerFault as fault:
-        refusal, asked = fault, Asked(None, 0, "", 0)
+    except PeerFault:
+        view = yield from session.fetch_round(round_id)
+        cohort = bytes.fromhex(view.cohort)
+        if not view.ended and store.load_phase(cohort) is not None:
+            raise
+        return cohort, Asked(None, view.version, view.state, 0)
     known = [cohort for cohort, held in store.stored_phases() if held.round_id == round_id]
     if isinstance(asked.message, Opening) and store.load_phase(asked.message.cohort) is not None:
         known.append(asked.message.cohort)
-    if known and refusal is None:
+    if known:
         return known[0], asked
     view = yield from session.fetch_round(round_id)
-    cohort = bytes.fromhex(view.cohort)
-    if refusal is None:
-        return cohort, asked
-    if not view.ended and store.load_phase(cohort) is not None:
-        raise refusal
-    return cohort, Asked(None, view.version, view.state, 0)
+    return bytes.fromhex(view.cohort), asked
 
 
 def finish_other_rounds(session: Session, round_id: str) -> Flow[None]:
