@@ -4,13 +4,14 @@ import sqlite3
 import stat
 from collections.abc import Callable
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from client_sdk.database import STATE_FILE, StateDatabase
-from client_sdk.errors import StateError
+from client_sdk.errors import Misuse, StateError
 from client_sdk.store import Store
 from tests.support.consortium import Consortium
 from veilsum.protocol.member import History
@@ -20,6 +21,24 @@ from veilsum.protocol.member import History
 def store(tmp_path: Path) -> Store:
     Store.create(tmp_path, "member-0", held_out=0.0)
     return Store(tmp_path)
+
+
+@pytest.mark.parametrize("share", [-0.5, 1.0])
+def test_a_share_of_held_out_records_is_at_least_0_and_below_1(tmp_path: Path, share: float) -> None:
+    with pytest.raises(Misuse, match=str(share)):
+        Store.create(tmp_path, "member-0", held_out=share)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_seal_is_derived_alike_in_every_release(store: Store, tmp_path: Path) -> None:
+    """A release that derives another one takes every folder for damaged."""
+    _ = store
+    with closing(sqlite3.connect(tmp_path / "state" / STATE_FILE)) as database:
+        values = database.execute("SELECT name, value FROM sealed ORDER BY name").fetchall()
+        [seal] = database.execute("SELECT names FROM seal").fetchone()
+    listed = b"".join(b"%s\n%s" % (name.encode(), sha256(value).digest()) for name, value in values)
+    assert len(values) > 1
+    assert seal == sha256(listed).digest()
 
 
 def test_a_member_does_not_begin_without_its_state(consortium: Consortium) -> None:
@@ -187,6 +206,19 @@ def test_a_phase_is_stored_with_what_it_learned_or_not_at_all(
 
 def stop(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_what_an_uploads_chunks_are_derived_from_is_erased_once_no_upload_needs_it(
+    consortium: Consortium,
+) -> None:
+    cohort = consortium.enrol()
+    round_id = consortium.open_round(cohort)
+    flows = consortium.contributions(round_id)
+    consortium.run_until(flows["member-0"], "chunks/0")
+    store, name = consortium.open["member-0"].session.store, bytes.fromhex(cohort)
+    assert store.load_unsent(name) is not None
+    consortium.together(consortium.contributions(round_id))
+    assert consortium.open["member-0"].session.store.load_unsent(name) is None
 
 
 def test_everything_a_member_writes_is_closed_to_others(consortium: Consortium) -> None:
