@@ -185,6 +185,26 @@ def test_a_rehearsal_sums_canaries_without_noise_and_leaves_no_record_held(
         assert ledger.ledger() == ()
 
 
+@pytest.mark.usefixtures("pack")
+def test_a_rehearsals_upload_is_sent_once_and_its_last_chunk_brings_the_next_request(
+    consortium: Consortium,
+) -> None:
+    cohort = consortium.open_cohort("rehearsal-1")
+    consortium.together(
+        {m: consortium.member(m).enrol(cohort, with_canaries(consortium.records(m))) for m in consortium.ids}
+    )
+    round_id = consortium.open_round(cohort)
+    *_, last = consortium.ids
+    for member in consortium.ids:
+        part = "/answers" if member == last else "/sites/"
+        consortium.until(consortium.open[member].contribute(round_id), part, "before").close()
+    chunks = consortium.round(round_id).attempt.chunk_count
+    assert chunks > 1
+    sent = [each.path.rpartition("/")[2] for each in consortium.requests("/chunks/")]
+    assert sorted(sent) == sorted(str(index) for index in range(chunks) for _ in consortium.ids)
+    assert len(consortium.requests(f"{round_id}/requests/{last}")) == 1
+
+
 @pytest.mark.parametrize("ended", ["too few members", "voided", "lost", "done"])
 def test_the_ledger_is_the_same_byte_for_byte_after_a_rehearsal_however_it_ends(
     consortium: Consortium, pack: CanaryPack, ended: str
