@@ -14,6 +14,8 @@ from client_sdk.records import (
     normalise_id,
     normalise_text,
     select_again,
+    select_canaries,
+    select_held_out,
     select_rows,
     unsummed_rows,
 )
@@ -107,6 +109,7 @@ def test_a_study_that_names_its_columns_takes_them_by_name() -> None:
             Records(given.features, given.labels, columns=["age", "LDH", "bmi"]), question, marks, set
         )
     for unnamed in (given, Records(given.features, given.labels, columns=range(3))):
+        assert unnamed.columns == ()
         assert unnamed.check_columns(question) is None
     for wrong in (["a", "b"], ["a", "b", "b"]):
         with pytest.raises(Misuse):
@@ -406,6 +409,46 @@ def test_rows_in_another_order_never_take_each_other_s_labels() -> None:
     moved = Records(np.roll(given.features, 4, axis=0), np.roll(given.labels, 4))
     again = select_again(moved, asked(), Marks(SECRET, FEDERATION, 0.0), found.ranks, found.labels)
     assert np.array_equal(again, moved.features)
+
+
+def test_a_row_keeps_its_rank_for_life() -> None:
+    """Reservations name their rows by rank: a release that derives another one finds none of them again."""
+    first, second = Marks(SECRET, FEDERATION, 0.0).rank_rows(records(2, ["a", "a"]))
+    assert first.hex() == "03cc149d3ff384bfeb93720302cc265ebe41adad780d905a2c047804c1c75ac0"
+    assert second.hex() == "c1bf0ba724dc6e45d291f4d77f870f2b13b9be288cf119fc6902c0543d2bb7e3"
+
+
+def test_a_held_out_record_is_judged_in_every_second_period_and_once_in_its_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    marks = Marks(SECRET, FEDERATION, 0.5)
+    ids = [f"p{row}" for row in range(40)]
+    held_out = [each for each in ids if marks.is_held_out(each.encode())]
+    drawn = [each for each in held_out if marks.is_drawn(each.encode(), "judge-1")]
+    judged = {marks.mark_record(each.encode()) for each in (drawn[0], *held_out[:3])}
+    given = records(80, ids=[each for each in ids for _ in range(2)])
+    found = select_held_out(given, asked(), marks, "judge-1", lambda keys: set(keys) - judged)
+    wanted = {marks.mark_record(each.encode()) for each in drawn} - judged
+    assert set(found.records) == wanted
+    assert 0 < len(wanted) == len(found.labels)
+    rows = 2 * len(held_out)
+    assert (found.taken, found.held_out) == (2 * len(judged), 0)
+    assert found.beyond == rows - found.taken - len(found.labels)
+    digests = iter(bytes([first]) for first in range(256))
+    monkeypatch.setattr("client_sdk.records.hmac.digest", lambda *_: next(digests))
+    assert sum(marks.is_drawn(b"p", "judge-1") for _ in range(256)) == 128
+
+
+def test_a_rehearsal_takes_canaries_and_holds_no_record_back() -> None:
+    plain = records(20, ids=[f"p{row}" for row in range(20)])
+    with pytest.raises(Misuse, match="canary pack"):
+        select_canaries(plain, asked())
+    given = Records(
+        plain.features, plain.labels, plain.ids, canaries=records(8, [f"canary-{row}" for row in range(8)])
+    )
+    found = select_canaries(given, asked(least=10))
+    assert len(found.labels) >= 10
+    assert (found.records, found.unusable, found.taken, found.held_out, found.beyond) == ((), 0, 0, 0, 0)
 
 
 def coarse_columns(features: Any) -> int:

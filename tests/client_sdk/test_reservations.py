@@ -14,7 +14,7 @@ from client_sdk import database
 from client_sdk.database import STATE_FILE, StateDatabase
 from client_sdk.errors import Misuse, StateError
 from client_sdk.records import NO_IDS_MARK, Selection
-from client_sdk.reservations import Reservations, Run, State
+from client_sdk.reservations import COUNTS_MAX, Reservations, Run, State, sum_size
 from tests.support.refusals import refused
 from tests.support.simulator import Federation, simulated_content, simulated_question
 from veilsum.calibration.privacy.accountant import gdp_epsilon
@@ -254,6 +254,18 @@ def test_a_count_that_was_opened_and_not_uploaded_to_does_not_stand(ledger: Rese
     assert not ledger.list_runs()[0].counted
 
 
+def test_records_that_three_runs_have_counted_are_not_counted_again(ledger: Reservations) -> None:
+    for number in range(COUNTS_MAX):
+        run = reserve(ledger, period=f"p{number}")
+        assert ledger.counts_left(run) == COUNTS_MAX - number
+        chain = Chain(ledger, run.question)
+        chain.enter(bytes([number]) * 32, "count", run.period)
+        chain.end(bytes([number]) * 32, "none", "count", run.period)
+        ledger.give_up(run)
+    last = reserve(ledger, period="p9")
+    assert ledger.counts_left(last) == 0
+
+
 def test_a_freed_record_that_turns_up_in_a_sum_is_spent_and_takes_part_in_no_other(
     ledger: Reservations,
 ) -> None:
@@ -361,6 +373,7 @@ def test_one_reservation_has_one_question_for_each_extractor(ledger: Reservation
     for again in (study("third", extractor="ab" * 32), study("fourth")):
         with pytest.raises(Misuse, match="this extractor"):
             ledger.answer_run(again, "p1", selection(), base=base)
+    assert ledger.other_sums(derived, other.question.digest) == sum_size(study().question)
     assert ledger.run_of_attempt(D) is None
     assert ledger.free_records([A, B, C], EXACT) == {C}
 
