@@ -16,7 +16,7 @@ from client_sdk.identity import Identity
 from client_sdk.member import judge_result
 from client_sdk.records import Records
 from client_sdk.result import Result
-from tests.support.consortium import CLASSES, NOISY, Consortium
+from tests.support.consortium import CLASSES, Consortium
 from tests.support.forging import again, tensor
 from tests.support.refusals import refused
 from tests.support.stage import Stage
@@ -26,7 +26,6 @@ from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Evictions, Proof, Survivor, UploadHeader
 from veilsum.protocol.record import DisputeView, DocumentView, sign_record
-from veilsum.protocol.rest import NoiseView
 from veilsum.protocol.transcript import Transcript
 from veilsum.study.answers import refusal_document
 from veilsum.study.result_files import document_file
@@ -120,27 +119,6 @@ def test_files_members_and_rows_that_do_not_fit_a_record_are_refused(done: tuple
         signed(*done, rows=rows),
     ):
         with refused("result-mismatch", "coordinator"):
-            forged.verify()
-
-
-def test_noise_that_a_record_misstates_is_refused(
-    stage: Stage, tmp_path: Path, done: tuple[Consortium, Result]
-) -> None:
-    consortium = Consortium(stage, tmp_path, question={**NOISY, "noise": {**NOISY["noise"], "recipe": "sum"}})
-    noisy = consortium.run(consortium.enrol())["member-0"]
-    empty = noisy.record.solution.model_copy(update={"empty_classes": (1,)})
-    # The noise makes rows, and columns of a class without any.
-    signed(consortium, noisy, rows=noisy.spec.question.records_max + 1, solution=empty).verify()
-    assert noisy.record.noise is not None
-    others = [
-        noisy.record.noise.model_copy(update={name: 1.01 * getattr(noisy.record.noise, name)})
-        for name in NoiseView.model_fields
-    ]
-    for forged in (
-        signed(*done, noise=noisy.record.noise),
-        *(signed(consortium, noisy, noise=noise) for noise in (None, *others)),
-    ):
-        with refused(Cause.RESULT_MISMATCH, "coordinator"):
             forged.verify()
 
 
