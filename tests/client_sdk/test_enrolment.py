@@ -1,12 +1,14 @@
 """Joining a cohort."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from client_sdk.errors import Misuse, NotEnrolled, PeerFault
+from client_sdk.enrolment import pair_in_cohort
+from client_sdk.errors import Declined, Misuse, NotEnrolled, PeerFault
 from client_sdk.session import ready_of
 from tests.support.answers import invited
 from tests.support.consortium import NOISY, Consortium
@@ -16,6 +18,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Enrolled, Ready
 from veilsum.protocol.periods import PeriodKind
+from veilsum.protocol.rest import CohortView
 from veilsum.protocol.study import Content
 from veilsum.study import judging
 
@@ -37,6 +40,46 @@ def test_the_private_keys_are_gone_once_the_cohort_is_formed(consortium: Consort
     assert not any(secret in stored for secret in secrets)
     with pytest.raises(Misuse, match="no cohort yet"):
         ready_of(enrolled.phase)
+
+
+def test_a_member_that_paired_meanwhile_goes_on_from_there(consortium: Consortium) -> None:
+    cohort = bytes.fromhex(consortium.open_cohort())
+    flows = {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids}
+    consortium.run_until(flows.pop("member-0"), "PUT")
+    carded = consortium.open["member-0"].session.store.load_phase(cohort)
+    assert carded is not None
+    assert isinstance(carded.phase, Enrolled)
+    consortium.together({**flows, "member-0": consortium.member("member-0").enrol(cohort)})
+    session = consortium.open["member-0"].session
+    phase, shown = consortium.alone(pair_in_cohort(session, carded.phase, None, wait=False))
+    held = session.store.load_phase(cohort)
+    assert held is not None
+    assert isinstance(phase, Ready)
+    assert phase == held.phase
+    assert isinstance(shown, CohortView)
+    assert (shown.cohort, shown.state) == (cohort.hex(), "formed")
+
+
+def test_a_yes_names_its_rows_and_a_no_reserves_none(consortium: Consortium) -> None:
+    own = consortium.records("member-0")
+    consortium.run_until(consortium.member("member-0").enrol(consortium.open_cohort("p1"), own), "PUT")
+    consortium.revise(loss=90)
+    with pytest.raises(Declined, match=r"\b17\b.*\b0\b"):
+        consortium.alone(consortium.member("member-0").enrol(consortium.open_cohort("p2"), own))
+    said = [event.detail for _, event in consortium.events if "reserved" in event.detail]
+    assert [re.findall(r"p\d|\b20\b", each) for each in said] == [["p1", "20", "20"]]
+
+
+def test_the_records_of_an_expired_study_are_free_for_the_next(consortium: Consortium) -> None:
+    consortium.publish(consortium.make_study({"name": "short", "expires": int(consortium.clock()) + 60}))
+    consortium.enrol()
+    consortium.stage.pass_time(consortium.clock() + 60)
+    consortium.publish(consortium.make_study({"name": "next"}, withhold={"margin": 0}))
+    consortium.enrol()
+    assert [(run.study, run.given_up) for run in consortium.open["member-0"].ledger()] == [
+        ("short", True),
+        ("next", False),
+    ]
 
 
 @pytest.mark.parametrize("over", [False, True])

@@ -207,15 +207,3 @@ def test_a_clock_that_is_wrong_for_a_while_gives_no_run_up(consortium: Consortiu
     round_id = consortium.open_round(consortium.enrol())
     results = consortium.together(consortium.contributions(round_id))
     assert {type(each) for each in results.values()} == {Result}, results
-
-
-def test_the_records_of_an_expired_study_are_free_for_the_next(consortium: Consortium) -> None:
-    consortium.publish(consortium.make_study({"name": "short", "expires": int(consortium.clock()) + 60}))
-    consortium.enrol()
-    consortium.stage.pass_time(consortium.clock() + 60)
-    consortium.publish(consortium.make_study({"name": "next"}, withhold={"margin": 0}))
-    consortium.enrol()
-    assert [(run.study, run.given_up) for run in consortium.open["member-0"].ledger()] == [
-        ("short", True),
-        ("next", False),
-    ]
