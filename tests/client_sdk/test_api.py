@@ -42,7 +42,9 @@ def answered(flow: Flow[Any], response: Response) -> tuple[Request, Any]:
 
 def test_nothing_to_answer() -> None:
     headers = {VERSION_HEADER: "7", STATE_HEADER: "checking"}
-    request, outcome = answered(API.fetch_request("r", "m", 6), Response(204, headers))
+    response = Response(204, headers)
+    assert repr(response) == "<Response 204 0 B>"
+    request, outcome = answered(API.fetch_request("r", "m", 6), response)
     assert outcome == Asked(None, 7, "checking", 0)
     assert (request.params, request.wait_s) == ({"after": "6", "wait_s": "30"}, 30.0)
 
@@ -52,6 +54,11 @@ def test_a_request_without_a_version(version: str | None) -> None:
     headers = {} if version is None else {VERSION_HEADER: version}
     with refused(Cause.MALFORMED, "coordinator"):
         answered(API.fetch_request("r", "m"), Response(204, headers))
+
+
+def test_a_version_has_at_most_18_digits() -> None:
+    _, outcome = answered(API.fetch_request("r", "m"), Response(204, {VERSION_HEADER: "9" * 5000}))
+    assert outcome.version == 10**18 - 1
 
 
 @pytest.mark.parametrize(

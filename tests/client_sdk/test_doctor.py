@@ -13,10 +13,12 @@ import pytest
 from client_sdk.doctor import Doctor, HealthCheck
 from client_sdk.environment import Environment
 from client_sdk.identity import Identity
+from client_sdk.policy import Policy
 from client_sdk.transport import BlockingDriver
 from tests.support.answers import changed
 from tests.support.consortium import Consortium
 from tests.support.stage import Sent
+from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.request_signature import SIGNATURE_LIFETIME_S
 
 M = "member-0"
@@ -110,6 +112,13 @@ def test_a_member_that_the_roster_lacks_is_given_its_key(consortium: Consortium)
     found = examine(consortium)
     assert failing(found) == {"roster"}
     assert Identity.load(consortium.folder / M).public.hex() in found["roster"].detail
+    assert "upload" not in found
+
+
+def test_a_federation_that_the_coordinator_lacks_is_named(consortium: Consortium) -> None:
+    found = examine(consortium, policy=Policy(SigningKey(b"O" * 32).public))
+    assert failing(found) == {"roster"}
+    assert "not-found" in found["roster"].detail
     assert "upload" not in found
 
 

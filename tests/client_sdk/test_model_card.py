@@ -1,0 +1,21 @@
+"""A head's model card."""
+
+from dataclasses import replace
+
+from client_sdk.records import Records
+from client_sdk.result import Result
+from tests.support.consortium import Consortium
+
+
+def test_a_card_counts_the_records_that_the_head_cannot_answer(done: tuple[Consortium, Result]) -> None:
+    consortium, result = done
+    judged = result.judge(Records(*consortium.data("member-0"))).judged
+    assert judged is not None
+    assert judged.unanswered == 0
+    plain, counting = (
+        replace(result, judged=judged.model_copy(update={"unanswered": count})).model_card().splitlines()
+        for count in (0, 1234)
+    )
+    [more] = set(counting) - set(plain)
+    assert "1,234" in more
+    assert set(plain) <= set(counting)

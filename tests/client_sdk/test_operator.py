@@ -1,0 +1,16 @@
+"""What an operator signs."""
+
+from client_sdk.environment import Environment
+from client_sdk.operator import Operator
+from client_sdk.transport import BlockingDriver
+from tests.support.consortium import Consortium
+from tests.support.stage import Line
+
+
+def test_the_admin_publishes_rosters_with_its_own_key(consortium: Consortium) -> None:
+    driver = BlockingDriver(consortium.stage.url, transport=Line(consortium.stage))
+    environment = Environment(now_s=consortium.clock)
+    url = consortium.stage.url
+    with Operator(url, admin=consortium.admin, environment=environment, driver=driver) as admin:
+        admin.publish_roster(consortium.make_roster(2))
+    assert consortium.operator.roster(consortium.name).number == 2
