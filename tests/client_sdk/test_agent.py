@@ -397,6 +397,21 @@ def test_a_newer_period_is_joined_where_the_operator_has_left_after_a_void(
     assert late == [], "once a member knows of the VOID, it asks no more about it"
 
 
+def test_a_round_that_ended_without_this_member_asks_nothing_of_it(stage: Stage, tmp_path: Path) -> None:
+    consortium = Consortium(stage, tmp_path, members=5)
+    cohort = consortium.enrol()
+    voided = consortium.open_round(cohort)
+    consortium.operator.cancel(voided, "a test")
+    others = consortium.contributions(voided, consortium.ids[:4])
+    consortium.together(others, stuck=consortium.expiring(voided))
+    assert consortium.operator.round(voided).state == "voided"
+    agents, before = consortium.agents(), len(consortium.events)
+    waiting = consortium.open["member-4"].next_result(agents["member-4"])
+    consortium.together({"member-4": waiting})
+    said = [event.detail for _, event in consortium.events[before:]]
+    assert not [each for each in said if RunEnd.VOIDED.member in each]
+
+
 def test_an_agent_says_that_it_waits_for_the_operator_of_a_formed_cohort(consortium: Consortium) -> None:
     consortium.enrol()
     agent = consortium.agents()["member-0"]
