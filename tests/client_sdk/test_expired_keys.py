@@ -13,6 +13,7 @@ from client_sdk.effects import Pause, Request
 from client_sdk.environment import Environment
 from client_sdk.errors import NoResult, PeerFault
 from client_sdk.result import Result
+from tests.support.answers import message
 from tests.support.consortium import NOISY, WITHHOLDING, Consortium, Stopped, nothing, unchanged
 from tests.support.machine import Machine
 from tests.support.refusals import ended, refused
@@ -272,6 +273,23 @@ def test_another_rounds_closing_ends_no_round(consortium: Consortium) -> None:
     consortium.shows(f"GET .*/{unopened}/requests/member-0", shown)
     with refused(Cause.WRONG_CONTEXT, "coordinator"):
         finish(consortium, "member-0", unopened)
+
+
+def test_a_round_is_not_erased_unopened_by_another_rounds_opening(consortium: Consortium) -> None:
+    cohort = consortium.enrol()
+    voided = consortium.open_round(cohort)
+    consortium.operator.cancel(voided, "a test")
+    consortium.together(consortium.contributions(voided))
+    unopened = consortium.open_round(cohort)
+    consortium.clock.ahead_s += 2 * DAY_S
+    consortium.expire(unopened)
+    consortium.expire(unopened)
+    consortium.member("member-0").session.erase_expired()
+    before = consortium.state("member-0")
+    consortium.shows(f"GET .*/{unopened}/opening", message(consortium.round(voided).attempt.opening))
+    with refused(Cause.WRONG_CONTEXT, "coordinator"):
+        finish(consortium, "member-0", unopened)
+    assert consortium.state("member-0") == before
 
 
 @pytest.mark.parametrize("state", ["voided", "erased", "lost"])
