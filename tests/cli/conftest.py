@@ -11,6 +11,7 @@ from service.access.accepting import PooledServer
 from service.access.connections import Connection
 from service.settings import Settings
 from tests.support.cli import TOKEN, Cli, Consortium, Outcome, run, streams
+from veilsum.cli.console import print_values
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +25,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     async def start(server: PooledServer, sockets: Any = None) -> None:
         await startup(server, sockets)
         servers.append(server)
+
+    def show(*given: Any) -> None:
+        print_values(*given)
         ready.set()
 
     def serve() -> None:
@@ -34,6 +38,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     with pytest.MonkeyPatch.context() as patch, streams():
         patch.setattr(PooledServer, "startup", start)
+        patch.setattr("veilsum.cli.commands.serve.print_values", show)
         patch.setattr(os, "fsync", lambda _descriptor: None)
         patch.setenv("VEILSUM_OPERATOR_TOKEN", TOKEN)
         thread = threading.Thread(target=serve, daemon=True)
