@@ -70,15 +70,12 @@ class Drawing:
         self._members = [torch.from_numpy(rows) for rows in scene.partition.members]
         if len({len(rows) for rows in self._members}) > 1:
             raise ValueError("members must have equally many records: a graph holds the lengths of batches")
-        self.classes, self.members, self.records = (
-            self._data.classes,
-            len(self._members),
-            len(self._members[0]),
-        )
+        self.classes, self.members = self._data.classes, len(self._members)
+        self.records = len(self._members[0])
         with torch_seeded(0, Stream.LOCAL_TRAINING):
             self.lengths = [len(part) for part in shuffle_batches(self.records, recipe.batch_size)]
 
-    def draw(self, index: int, members: Sequence[int]) -> list[Draws]:
+    def draw_round(self, index: int, members: Sequence[int]) -> list[Draws]:
         """Draw each member's batches in the round."""
         recipe, data, count = self._recipe, self._data, len(members)
         orders, moves = [], []
@@ -242,16 +239,16 @@ class Lane:
             self._slots = [Slot(self, draws[0]) for _ in range(self._slot_count)]
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream())  # the draws'
-        with _on(self.stream):
+        with _on_stream(self.stream):
             for slot in self._slots:
-                _wait(slot.stream, self.stream)
+                _wait_for_stream(slot.stream, self.stream)
             updates = []
             for place, member in enumerate(chosen):
                 slot = self._slots[place % len(self._slots)]
-                with _on(slot.stream):
+                with _on_stream(slot.stream):
                     updates.append(slot.train(member, place, draws[place], round_))
             for slot in self._slots:
-                _wait(self.stream, slot.stream)
+                _wait_for_stream(self.stream, slot.stream)
             # A freed message's memory is at once the slot's stream's again, which may be another method's too: torch has 32 streams.
             self._held = [*self._held[-_ROUNDS_AHEAD:], updates]
             algorithm = self.recipe.algorithm
@@ -266,16 +263,16 @@ class Lane:
         self._sent_bytes = sum(tensor.nbytes for part in sent for tensor in part.values())
 
     @torch.no_grad()
-    def evaluate(self, index: int, test: Dataset) -> None:
+    def queue_evaluation(self, index: int, test: Dataset) -> None:
         """Queue an evaluation of the global model on the test records."""
-        with _on(self.stream):
+        with _on_stream(self.stream):
             self.model.load_state_dict(self.weights, strict=False)
             self.model.eval()
             logits = torch.cat([self.model(part) for part in torch.split(test.x, _EVALUATION_BATCH)])
             self.tested[index, 0] = self.recipe.loss(logits, test.y)
             self.tested[index, 1] = (logits.argmax(dim=1) == test.y).float().mean()
 
-    def divergence(self, done: int) -> DivergedError | None:
+    def find_divergence(self, done: int) -> DivergedError | None:
         """Return the first round whose local loss was not finite, or the last one if a weight is not."""
         lost = (~self.losses[:done].isfinite()).any(dim=1).nonzero()
         if len(lost):
@@ -283,7 +280,7 @@ class Lane:
         finite = all(bool(tensor.isfinite().all()) for tensor in self.weights.values())
         return None if finite else DivergedError(done, self.recipe.lr)
 
-    def trained(self) -> Trained:
+    def make_trained(self) -> Trained:
         """Return the run after its last round."""
         losses = (self.losses.double().mean(dim=1) / self.steps).tolist()
         tested = self.tested.tolist()
@@ -339,12 +336,12 @@ def train_abreast(
         running = [lane for lane in lanes if lane not in diverged]
         round_ = TrainingRound(index, first.lr_at(index), members, first.momentum, records)
         chosen = draw_participants(first, round_)
-        ring = [*ring[-2 * _ROUNDS_AHEAD :], drawing.draw(index, chosen)]
+        ring = [*ring[-2 * _ROUNDS_AHEAD :], drawing.draw_round(index, chosen)]
         last = index + 1 == first.rounds
         for lane in running:
             lane.run_round(round_, chosen, ring[-1])
             if last or watched(index + 1):
-                lane.evaluate(index, test)
+                lane.queue_evaluation(index, test)
         queued.append([lane.stream.record_event() for lane in running if lane.stream is not None])
         for event in queued.pop(0) if len(queued) > _ROUNDS_AHEAD else ():
             event.synchronize()
@@ -354,10 +351,12 @@ def train_abreast(
         if last or (index + 1) % _PROGRESS_EVERY == 0:
             if not hardware.is_cpu:
                 torch.cuda.synchronize()
-            found = {lane: error for lane in running if (error := lane.divergence(index + 1)) is not None}
+            found = {
+                lane: error for lane in running if (error := lane.find_divergence(index + 1)) is not None
+            }
             diverged |= found
             progress(index + 1, lanes)
-    return [diverged.get(lane) or lane.trained() for lane in lanes]
+    return [diverged.get(lane) or lane.make_trained() for lane in lanes]
 
 
 def _copy_state(source: State, target: State) -> None:
@@ -375,12 +374,12 @@ def _copy_states(sources: Sequence[State], targets: Sequence[State]) -> None:
 
 
 @contextmanager
-def _on(stream: torch.cuda.Stream | None) -> Iterator[None]:
+def _on_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
     with nullcontext() if stream is None else torch.cuda.stream(stream):
         yield
 
 
-def _wait(stream: torch.cuda.Stream | None, other: torch.cuda.Stream | None) -> None:
+def _wait_for_stream(stream: torch.cuda.Stream | None, other: torch.cuda.Stream | None) -> None:
     if stream is not None and other is not None:
         stream.wait_stream(other)
 
@@ -401,7 +400,7 @@ def main() -> int:
     scene = prepare_data(experiments[0], args.seed, args.data)
     rounds, began = experiments[0].training.rounds, time.perf_counter()
 
-    def tell(done: int, lanes: Sequence[Lane]) -> None:
+    def print_progress(done: int, lanes: Sequence[Lane]) -> None:
         tested = (lane.tested[:done, 1] for lane in lanes)
         known = (each[~each.isnan()] for each in tested)
         shown = " ".join(f"{float(each[-1]):.1%}" if len(each) else "–" for each in known)
@@ -415,7 +414,7 @@ def main() -> int:
         scene,
         hardware,
         watched=lambda round_: round_ % 50 == 0 or round_ > rounds - 50,
-        progress=tell,
+        progress=print_progress,
     )
     for experiment, run in zip(experiments, runs, strict=True):
         path = args.output / experiment.name.replace("/", "-") / f"seed-{args.seed}.json"

@@ -18,7 +18,7 @@ _RESULT, _DIVERGED = (each.model_fields["format"].default for each in (RunResult
 
 
 LONG_RUN = 200
-"""Rounds of which a short form keeps all."""
+"""Of a run with more rounds, a short form keeps only those that end in an evaluation."""
 
 Matrix = tuple[tuple[Finite, ...], ...]
 

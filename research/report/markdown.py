@@ -35,7 +35,7 @@ def markdown(found: Sequence[Cell], diverged: Sequence[Diverged] = ()) -> str:
         return f"{_HEAD}\nThere are no result files yet.\n"
     own = groups(found)
     compared = [cell for cell in found if cell.comparisons]
-    parts = [_HEAD, *_not_run(found), *_summary(own), *_papers(compared, diverged)]
+    parts = [_HEAD, *_not_run(found), *_summary(own), *_compare_papers(compared, diverged)]
     for group in own:
         parts += _group(group)
     if diverged:
@@ -45,7 +45,7 @@ def markdown(found: Sequence[Cell], diverged: Sequence[Diverged] = ()) -> str:
             table(["data and deal", "method", "seed", "in round", "learning rate"], map(_left, diverged)),
             "",
         ]
-    parts += _commands(found, diverged)
+    parts += _list_commands(found, diverged)
     parts += [
         "## Partitions\n",
         "Who held what: the SHA-256 of each partition, and how many records a repair moved so that no member has too few.\n",
@@ -54,13 +54,13 @@ def markdown(found: Sequence[Cell], diverged: Sequence[Diverged] = ()) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _commands(found: Sequence[Cell], diverged: Sequence[Diverged]) -> Iterator[str]:
+def _list_commands(found: Sequence[Cell], diverged: Sequence[Diverged]) -> Iterator[str]:
     """Name the command that repeats each run."""
     yield "## How to repeat a run\n"
     yield "With the data sets' folder in `VEILSUM_DATA`.\n"
     runs: dict[str, list[RunFacts]] = {}
     for run in (*(run for cell in found for run in cell.runs), *diverged):
-        runs.setdefault(_command(run), []).append(run)
+        runs.setdefault(_name_command(run), []).append(run)
     rows = []
     for command, own in sorted(runs.items()):
         devices = ", ".join(sorted({run.environment.device.partition(",")[0] for run in own}))
@@ -70,7 +70,7 @@ def _commands(found: Sequence[Cell], diverged: Sequence[Diverged]) -> Iterator[s
     yield from (table(["command", "runs", "device"], rows), "")
 
 
-def _command(run: RunFacts) -> str:
+def _name_command(run: RunFacts) -> str:
     """Return the command that repeats a run, without its seed, perhaps with others."""
     file, _, variants = run.experiment.partition("/")
     if file == "reproduce-small":
@@ -163,7 +163,7 @@ def _summary(own: Sequence[Group]) -> Iterator[str]:
     yield from (table(header, rows), "")
 
 
-def _papers(compared: Sequence[Cell], diverged: Sequence[Diverged]) -> Iterator[str]:
+def _compare_papers(compared: Sequence[Cell], diverged: Sequence[Diverged]) -> Iterator[str]:
     for paper, group in groupby(sorted(compared, key=_paper), key=_paper):
         own = list(group)
         yield from (f"## {paper}\n", f"{_source(own[0])}.\n", table(_COMPARED, _compared(own)), "")

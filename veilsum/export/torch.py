@@ -1,4 +1,4 @@
-"""A calibrated head in a PyTorch model: put it in the place of the classifier that its user names."""
+"""Put a calibrated head into a PyTorch model, in place of the classifier that you name."""
 
 from __future__ import annotations
 

@@ -349,7 +349,7 @@ def _warn_of_table(content: "Content", records: "FileRecords") -> None:
 
 
 def ask_approval(content: "Content") -> bool:
-    """Ask a person on a terminal to approve a study. Raises `Misuse` if there is none."""
+    """Ask whoever is at the terminal to approve a study. Raises `Misuse` if there is no terminal."""
     from veilsum import study
     from veilsum.cli.explanation import check_terminal
 

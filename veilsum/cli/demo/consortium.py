@@ -156,7 +156,7 @@ def hold_run(
         else:
             federation.start_member(member, folder.features_file(member))
     [row] = [each for each in federation.rehearse_study(screen, unready=[mistaken]).rows if not each.ok]
-    screen.print_event(f"{mistaken}: canaries differ by {row.canaries}. It reads its images anew")
+    screen.print_event(f"{mistaken}: canaries differ by {row.canaries}. It reads its images again")
     children.kill_child(mistaken)
     federation.start_member(mistaken, folder.features_file(mistaken))
     federation.rehearse_study(screen)
