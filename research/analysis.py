@@ -99,11 +99,6 @@ def cka_by_layer(outputs: Iterable[Mapping[str, Floats]]) -> dict[str, Floats]:
     return result
 
 
-def mean_similarity(matrix: Floats) -> float:
-    """The mean over pairs of different members of a (K, K) matrix (Luo et al. 2021, Fig. 2)."""
-    return float(matrix[~np.eye(len(matrix), dtype=bool)].mean())
-
-
 def _gram(x: Floats) -> Floats:
     # (n, n), centred: memory depends on the records alone, whatever the layer's width.
     centred = x - x.mean(axis=0)
