@@ -4,8 +4,9 @@
 
 POLL_MIN_S = 1.0
 """Minimum time between two polls without news: some proxies answer long polls at once, and a coordinator may show endless changes."""
-UNPACED_CHANGES = 8
-"""How many changes in a row are followed at once; later ones as if they came every `POLL_MIN_S`."""
+UNPACED_CHANGES = 40
+"""How many changes in a row are followed at once, which are those of a round of a dozen members; later ones as if they came every
+`POLL_MIN_S`."""
 LONG_POLL_S = 30.0
 """How long a client asks the coordinator to hold a poll, and how long it holds one by default."""
 RUNS_POLL_S = 30.0
