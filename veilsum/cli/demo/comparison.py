@@ -65,9 +65,9 @@ class Comparison:
     max_rel_diff: float
 
 
-def compare_heads(learned: Learned, held: DemoRun, folder: Folder) -> Comparison:
+def compare_heads(learned: Learned, held: DemoRun, fedavg: Classifier, folder: Folder) -> Comparison:
     """Verify every living member's result from its disk, then fit the survivors' records in the clear."""
-    results = {member: held.federation.member_result(member) for member in held.living}
+    results = {member: held.rehearsals.federation.member_result(member) for member in held.living}
     if len({result.record.signature for result in results.values()}) != 1:
         raise DemoError("members hold different results of one run")
     result = next(iter(results.values()))
@@ -78,7 +78,6 @@ def compare_heads(learned: Learned, held: DemoRun, folder: Folder) -> Comparison
     none = result.unanswered
     masked_head = with_head(learned.classifier, result.weights, result.bias, unanswered=none)
     plain_head = with_head(learned.classifier, plain.weights, plain.bias, unanswered=none)
-    fedavg = learned.fedavg.result()
     fedavg_plain = calibrate_fedavg(result, fedavg, learned)
     heads = (learned.classifier, masked_head, plain_head, fedavg, fedavg_plain)
     test, withheld = learned.data.test, list(result.record.withheld)

@@ -49,23 +49,33 @@ class KilledMember:
 
 
 @dataclass(frozen=True)
-class DemoRun:
-    """A run that ended with a result.
+class Rehearsals:
+    """Members that run, and are ready.
 
     Attributes:
         mended: the member whose images were transposed until a rehearsal named it.
         canaries: how its canaries differed, for people.
-        rehearsal_s: from the members' start until all were ready.
-        enrolment_s: from then until the cohort was formed.
+        seconds: from the members' start until all were ready.
     """
 
     federation: Federation
-    view: RoundView
     mended: str
     canaries: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class DemoRun:
+    """A run that ended with a result.
+
+    Attributes:
+        enrolment_s: from its start until the cohort was formed.
+    """
+
+    rehearsals: Rehearsals
+    view: RoundView
     lost: tuple[KilledMember, KilledMember]
     living: tuple[str, ...]
-    rehearsal_s: float
     enrolment_s: float
 
 
@@ -126,7 +136,7 @@ def demo_study(
     )
 
 
-def hold_run(
+def hold_rehearsals(
     plan: DemoPlan,
     learned: Learned,
     folder: Folder,
@@ -134,9 +144,8 @@ def hold_run(
     children: Children,
     operator: Operator,
     url: str,
-) -> DemoRun:
-    """Start the members, rehearse, mend the member that a rehearsal names, and run the study; kill two members on the way."""
-    first, second = choose_casualties(learned)
+) -> Rehearsals:
+    """Publish the study, start the members, rehearse, mend the member that the rehearsal names, and rehearse again."""
     dim, classes = learned.classifier.extractor.dim, learned.data.train.classes
     pack = learned.pack
     rehearsal = Rehearsal(pack=hashlib.sha256(pack.to_bytes()).hexdigest(), tolerance=suggest_tolerance(pack))
@@ -160,23 +169,21 @@ def hold_run(
     children.kill_child(mistaken)
     federation.start_member(mistaken, folder.features_file(mistaken))
     federation.rehearse_study(screen)
-    ready = time.perf_counter()
+    return Rehearsals(federation, mistaken, row.canaries, time.perf_counter() - began)
+
+
+def hold_run(rehearsals: Rehearsals, learned: Learned, screen: Screen) -> DemoRun:
+    """Run the study, and kill two members on the way."""
+    federation, began = rehearsals.federation, time.perf_counter()
+    children = federation.children
+    first, second = choose_casualties(learned)
     killing = _Killing(children, screen, first, second)
     view = federation.run_study(screen, killing)
     if len(killing.dead) < 2:
         raise DemoError(f"{second.member} was not killed in time: is this machine busy? Try again")
     living = tuple(each for each in learned.members if each not in killing.dead)
     children.join_children(living, DEMO_FINISH_S)
-    return DemoRun(
-        federation,
-        view,
-        mistaken,
-        row.canaries,
-        (first, second),
-        living,
-        ready - began,
-        killing.formed_s - ready,
-    )
+    return DemoRun(rehearsals, view, (first, second), living, killing.formed_s - began)
 
 
 def _write_transposed(learned: Learned, member: str, path: Path) -> None:

@@ -1,7 +1,6 @@
 """The extractor: trained by the members together, then each member's features from it."""
 
 import time
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,6 +11,7 @@ from training.data.dataset import Dataset, Split
 from training.federated import train
 from training.heads import Classifier
 from training.partition import Partition
+from training.recipe import Recipe
 from training.resume import RoundRecord
 from veilsum.cli.demo.canaries import choose_canaries, make_pack, write_member_file
 from veilsum.cli.demo.folder import Folder
@@ -29,7 +29,7 @@ class Learned:
 
     Attributes:
         classifier: SphereFed's, under the fixed head that it was trained with.
-        fedavg: FedAvg's, whose training may still run.
+        recipe: that it was trained by.
         members: in the partition's order.
         canaries: test records, which each member's file holds too.
         pack: of the canaries.
@@ -38,7 +38,7 @@ class Learned:
     """
 
     classifier: Classifier
-    fedavg: Future[Classifier]
+    recipe: Recipe
     data: Split
     partition: Partition
     members: tuple[str, ...]
@@ -48,9 +48,13 @@ class Learned:
     accuracies: tuple[float, ...]
     seconds: float
 
+    def train_fedavg(self) -> Classifier:
+        """Train the same model by FedAvg, on the same members and in as many rounds."""
+        return train(demo_fedavg_recipe(self.recipe), self.data, self.partition).classifier
 
-def train_federation(plan: DemoPlan, folder: Folder, screen: Screen, beside: Executor) -> Learned:
-    """Train SphereFed, leave FedAvg's training to `beside`, and write SphereFed's checkpoint and each member's features."""
+
+def train_federation(plan: DemoPlan, folder: Folder, screen: Screen) -> Learned:
+    """Train SphereFed, and write its checkpoint and each member's features."""
     data = load_digits_dataset(plan.seed)
     deal = rare_partition if plan.withhold else demo_partition
     partition = deal(data.train, plan.seed)
@@ -68,8 +72,6 @@ def train_federation(plan: DemoPlan, folder: Folder, screen: Screen, beside: Exe
         last = trained.history[-1]
         stage.outcome = f"{last.rounds} rounds on {len(partition)} members' digits: {last.accuracy:.1%}"
     seconds = time.perf_counter() - began
-    # Only now: both draw from PyTorch's one generator, and the members' processes start meanwhile.
-    fedavg = beside.submit(lambda: train(demo_fedavg_recipe(recipe), data, partition).classifier)
     digest = save_checkpoint(trained.classifier, folder.extractor, preprocessing=DIGITS_PREPROCESSING)
     members = tuple(f"member-{k + 1:02}" for k in range(len(partition)))
     canaries = choose_canaries(data.test)
@@ -79,7 +81,7 @@ def train_federation(plan: DemoPlan, folder: Folder, screen: Screen, beside: Exe
         write_member_file(folder.features_file(member), trained.classifier, own, canaries)
     return Learned(
         trained.classifier,
-        fedavg,
+        recipe,
         data,
         partition,
         members,

@@ -14,7 +14,7 @@ from training.checkpoint import save_checkpoint
 from veilsum.cli import plots
 from veilsum.cli.demo import facts as wording
 from veilsum.cli.demo.comparison import compare_heads
-from veilsum.cli.demo.consortium import hold_run
+from veilsum.cli.demo.consortium import hold_rehearsals, hold_run
 from veilsum.cli.demo.coordinator import await_coordinator, running_coordinator
 from veilsum.cli.demo.facts import (
     NUMBER_TO_BEAT,
@@ -51,11 +51,15 @@ def run_demo(
     torch.set_num_threads(1)  # on images this small more threads only wait for each other
     with unwind_on_signal(), ThreadPoolExecutor(1) as beside:
         with Children() as children, running_coordinator(children, folder) as (operator, url):
-            learned = train_federation(plan, folder, screen, beside)
+            learned = train_federation(plan, folder, screen)
             await_coordinator(children, operator, url, screen)
-            held = hold_run(plan, learned, folder, screen, children, operator, url)
+            rehearsals = hold_rehearsals(plan, learned, folder, screen, children, operator, url)
+            fedavg = beside.submit(
+                learned.train_fedavg
+            )  # the run waits a while for the members that are killed
+            held = hold_run(rehearsals, learned, screen)
         with screen.show_stage("Comparison") as stage:
-            comparison = compare_heads(learned, held, folder)
+            comparison = compare_heads(learned, held, fedavg.result(), folder)
             stage.outcome = (
                 f"masked and plain W differ by {format_power(comparison.max_rel_diff)} of max|W|, same λ"
             )
