@@ -4,7 +4,6 @@ import hashlib
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -93,9 +92,9 @@ PIPELINES: Mapping[str, Callable[[Images], np.ndarray]] = {
 """How a site may go wrong before its features, by the slip that its canaries show."""
 MACHINES = {
     "good": "",
-    "clock": "import time\nnow_s = time.time\ntime.time = lambda: now_s() + 300\n",
-    "old": "import importlib.metadata as found\nknown = found.version\n"
-    "found.version = lambda name: '0.0.1' if name == 'veilsum' else known(name)\n",
+    "clock": "import time\nfrom client_sdk.environment import THIS_MACHINE\n"
+    "object.__setattr__(THIS_MACHINE, 'now_s', lambda: time.time() + 300)\n",
+    "old": "from client_sdk import site_report\nsite_report.version = lambda _: '0.0.1'\n",
     "disk": "import shutil, types\nshutil.disk_usage = lambda _: types.SimpleNamespace(free=1 << 20)\n",
 }
 """What a site's process does before it starts `veilsum`: a clock that is five minutes ahead, an old release, a full disk."""
@@ -196,10 +195,10 @@ class Hospitals:
         """Start a member's agent on its data, through a proxy's address if there is one."""
         data = self.write_data(member, PIPELINES.get(wrong, extract), shift=int(wrong == "labels"))
         machine = wrong if wrong in MACHINES else "good"
-        (self.folder.root / f"{machine}_site.py").write_text(
+        federation, home = self.federation, self.folder.member_folder(member)
+        (home / f"{machine}_site.py").write_text(
             f"{MACHINES[machine]}from veilsum.cli.app import app\napp()\n"
         )
-        federation, home = self.federation, self.folder.member_folder(member)
         words = ["member", "join", str(home), str(data), "--admin-key", federation.admin_key.hex()]
         words += ["--url", url or federation.url, "--approve", federation.published.approval]
         self.children.start_child(
@@ -208,9 +207,7 @@ class Hospitals:
             *words,
             *(["--once"] if once else []),
             log=self.folder.logs / member,
-            environment=child_environment(
-                PYTHONPATH=":".join([str(self.folder.root), *filter(None, sys.path)])
-            ),
+            environment=child_environment(),
             folder=home,
         )
 
@@ -224,7 +221,7 @@ class Hospitals:
             log = self.folder.logs / member
             until(lambda log=log: log.stat().st_size)  # type: ignore[misc]
         if asleep:
-            os.killpg(self.children._children[asleep].popen.pid, signal.SIGSTOP)
+            os.kill(self.children._children[asleep].process.pid or 0, signal.SIGSTOP)
         done = rehearse(
             self.federation.operator,
             lambda _: None,

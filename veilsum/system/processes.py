@@ -11,10 +11,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 
 from veilsum.system.intervals import WORKER_RESTART_S
 
@@ -77,20 +77,29 @@ def end_with_parent() -> None:
     """End this process by SIGTERM when its parent ends, even if the parent is killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-    _end_after(parent.join)
 
-
-def _end_after(wait: Callable[[], object]) -> None:
     def follow() -> None:
-        wait()
+        parent.join()
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=follow, daemon=True).start()
 
 
-if __name__ == "__main__":
-    # `python -m veilsum.system.processes MODULE ARGS` runs `python -m MODULE ARGS`. Nothing is sent on its standard input, a pipe: the process
-    # ends when the other end is closed, even if its holder was killed.
-    _end_after(partial(os.read, 0, 1))
-    del sys.argv[0]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+def run_command(
+    module: str, words: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path
+) -> None:
+    """Make this process `python -m module words` in a folder, with this environment alone; `log` takes stdout and stderr.
+
+    It leaves its parent's session, so that a terminal's Ctrl-C doesn't reach it, and ends with its parent.
+    """
+    os.setsid()
+    with log.open("ab") as printed:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(printed.fileno(), stream.fileno())
+    end_with_parent()
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))
+    sys.argv = [module, *words]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -34,7 +34,9 @@ class Family:
         )
 
     def pid(self, name: str) -> int:
-        return self.children._children[name].popen.pid
+        pid = self.children._children[name].process.pid
+        assert pid is not None
+        return pid
 
     def wait_for(self, name: str, text: str) -> None:
         until = time.monotonic() + 120

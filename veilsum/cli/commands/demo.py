@@ -37,6 +37,9 @@ def demo(
     """
     began_s = time.perf_counter()
     require_extras("the demo", "service", "training")
+    from veilsum.cli.demo.processes import preload_modules
+
+    preload_modules()  # while this process loads PyTorch
     from rich.console import Console
 
     from veilsum.cli.demo.plan import DemoPlan

@@ -1,20 +1,22 @@
 """Child processes: none is left behind, and a failure is reported at once with the last line of its log."""
 
-import os
+import multiprocessing
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait as wait_ready
+from multiprocessing.context import ForkServerProcess
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self, TypeVar
 
 from veilsum.protocol.errors import Misuse
 from veilsum.system.intervals import SHUTDOWN_TIMEOUT_S
+from veilsum.system.processes import run_command
 
 
 class DemoError(Misuse):
@@ -25,10 +27,12 @@ T = TypeVar("T")
 
 _HANDLED_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
+_CONTEXT = multiprocessing.get_context("forkserver")
+
 
 @dataclass(eq=False)
 class Child:
-    """A process in a process group of its own, so that a terminal's Ctrl-C reaches the parent alone.
+    """A process.
 
     Attributes:
         lasting: it runs until it is stopped; ending by itself is a failure.
@@ -37,17 +41,11 @@ class Child:
     """
 
     name: str
-    popen: subprocess.Popen[bytes]
+    process: ForkServerProcess
     log: Path
     lasting: bool
     over: Future[int] = field(default_factory=Future)
     expected: bool = False
-
-    def signal_group(self, number: signal.Signals) -> None:
-        """Send a signal to the whole group, as long as its leader is not reaped."""
-        if not self.over.done():
-            with suppress(ProcessLookupError):
-                os.killpg(self.popen.pid, number)
 
     def last_line(self) -> str:
         """Its error, if it ended with one."""
@@ -55,10 +53,19 @@ class Child:
         return lines[-1] if lines else "(none)"
 
 
+def preload_modules() -> None:
+    """Start to load what children need, in a process of which they are forks: loading takes most of a short member's processor time."""
+    _CONTEXT.set_forkserver_preload(
+        ["veilsum.cli.app", "client_sdk.agent", "veilsum.cli.features", "uvicorn"]
+    )
+    ensure_running()
+
+
 class Children:
     """The demo's processes. Leaving the block ends all that still run."""
 
     def __init__(self) -> None:
+        preload_modules()
         self._children: dict[str, Child] = {}
         self._failure: Future[None] = Future()
         self._lock = threading.Lock()
@@ -73,29 +80,21 @@ class Children:
         folder: Path,
         lasting: bool = False,
     ) -> None:
-        """Start `python -m module words` under a unique name, in a folder, with this environment alone; `log` takes stdout and stderr.
-
-        The process also ends if this one is killed.
-        """
+        """Start `python -m module words` under a unique name, as `run_command` describes."""
         log.parent.mkdir(exist_ok=True)
-        with log.open("wb") as printed:
-            popen = subprocess.Popen(  # noqa: S603 - our own commands, no shell
-                [sys.executable, "-m", "veilsum.system.processes", module, *map(str, words)],
-                stdin=subprocess.PIPE,
-                stdout=printed,
-                stderr=printed,
-                env=dict(environment),
-                cwd=folder,
-                start_new_session=True,
-            )
-        child = self._children[name] = Child(name, popen, log, lasting)
+        log.write_bytes(b"")
+        given = (module, [str(word) for word in words], log, dict(environment), folder)
+        process = _CONTEXT.Process(target=run_command, args=given, name=name)
+        with self._lock:
+            process.start()
+        child = self._children[name] = Child(name, process, log, lasting)
         threading.Thread(target=self._watch_child, args=(child,), daemon=True, name=f"watch {name}").start()
 
     def kill_child(self, name: str) -> None:
         """Send SIGKILL, and wait for the end of the process."""
         child = self._children[name]
         child.expected = True
-        child.signal_group(signal.SIGKILL)
+        child.process.kill()
         child.over.result()
 
     def call_watching(self, work: Callable[[], T]) -> T:
@@ -129,10 +128,12 @@ class Children:
                 child.expected = True
         endings = [child.over for child in self._children.values()]
         try:
-            self._signal_all(signal.SIGTERM)
+            for child in self._children.values():
+                child.process.terminate()
             wait(endings, SHUTDOWN_TIMEOUT_S)
         finally:  # also where an impatient user presses Ctrl-C again
-            self._signal_all(signal.SIGKILL)
+            for child in self._children.values():
+                child.process.kill()
             wait(endings, SHUTDOWN_TIMEOUT_S)
 
     def __enter__(self) -> Self:
@@ -141,14 +142,13 @@ class Children:
     def __exit__(self, *_: object) -> None:
         self.stop_all()
 
-    def _signal_all(self, number: signal.Signals) -> None:
-        for child in self._children.values():
-            child.signal_group(number)
-
     def _watch_child(self, child: Child) -> None:
-        with child.popen:
-            code = child.popen.wait()
+        wait_ready([child.process.sentinel])
+        # Starting a process looks for the ends of all others, and the exit code can be read only once.
         with self._lock:
+            child.process.join()
+            code = child.process.exitcode
+            assert code is not None
             failed = not child.expected and (child.lasting or code != 0)
             if failed and not self._failure.done():
                 self._failure.set_exception(
