@@ -3,6 +3,7 @@
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -54,9 +55,9 @@ def run_demo(
             learned = train_federation(plan, folder, screen)
             await_coordinator(children, operator, url, screen)
             rehearsals = hold_rehearsals(plan, learned, folder, screen, children, operator, url)
-            fedavg = beside.submit(
-                learned.train_fedavg
-            )  # the run waits a while for the members that are killed
+            # The run waits a while for the members that are killed.
+            fedavg = beside.submit(learned.train_fedavg)
+            beside.submit(import_module, "matplotlib.backends.backend_svg")
             held = hold_run(rehearsals, learned, screen)
         with screen.show_stage("Comparison") as stage:
             comparison = compare_heads(learned, held, fedavg.result(), folder)
