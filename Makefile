@@ -15,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser walk check check-tests test assurance lint workflows chart format fuzz mutation model-check audit slow agreement slow-tests kill chaos durability outages liveness api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-ccvr bench-memory bench-models bench-live bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers clean
+.PHONY: help setup demo browser walk check check-tests test assurance lint workflows chart format fuzz mutation model-check audit slow agreement slow-tests kill durability outages liveness api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-ccvr bench-memory bench-models bench-live bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -147,7 +147,7 @@ losses: $(READY)  ## flip or lose each kind of stored thing 600 times in all, on
 restored: $(READY)  ## kill members 10,000 times as they enrol and pair, and restore older copies of their folders: who is refused, and who never is
 	$(BIN)/python -m assurance.kill.restored --output runs/restored.json
 
-CAMPAIGNS = slow-tests conformance fuzz slow agreement mutation model-check audit judge-intervals reconstruction kill losses restored both-stores chaos durability outages liveness api-fuzz load
+CAMPAIGNS = slow-tests conformance fuzz slow agreement mutation model-check audit judge-intervals reconstruction kill losses restored both-stores durability outages liveness api-fuzz load
 
 assurance: $(READY)  ## every campaign, one after another; it goes on past one that fails (hours; needs PostgreSQL, spin, gcc, strace, chromium, root)
 	$(MAKE) --keep-going --jobs 1 $(CAMPAIGNS)
@@ -156,16 +156,13 @@ assurance: $(READY)  ## every campaign, one after another; it goes on past one t
 both-stores: $(READY)  ## the coordinator's tests on SQLite and files, and again on PostgreSQL and S3 (needs PostgreSQL, chromium)
 	$(BIN)/python -m tests.service.both_stores --output runs/both-stores.json
 
-chaos: $(READY)  ## 120 rounds of real members through a network that loses, repeats, reorders, starves and cuts
-	$(BIN)/python -m assurance.chaos.run --output runs/chaos.json
-
 durability: $(READY)  ## what a power cut leaves before each answer of a round, from the calls that strace saw (needs strace)
 	$(BIN)/python -m assurance.durability.run --output runs/durability.json
 
 outages: $(READY)  ## a clock that jumps, a full disk, a database that is gone, back or silent, two replicas after one lease (needs PostgreSQL, and root to mount a small disk)
 	$(BIN)/python -m assurance.outages.run --output runs/outages.json
 
-liveness: $(READY)  ## 60 runs of real processes that are killed, stopped and cut off: each ends by itself, in the sum or accounted for
+liveness: $(READY)  ## 60 runs of real processes that are killed, stopped and cut off, over a network that loses, repeats and reorders: each ends by itself, in the sum or accounted for
 	$(BIN)/python -m assurance.liveness.run --output runs/liveness.json
 
 api-fuzz: $(READY)  ## some 10,000 cases that Schemathesis makes of the API document: no 5xx, nothing undeclared

@@ -1,7 +1,8 @@
 """Federations of real processes that are killed, stopped and disconnected: `python -m assurance.liveness.run`.
 
-A coordinator, `veilsum operator run`, and five or six `veilsum member join`. Every run must end by itself: in the exact sum of its
-survivors, or, if too many members never come back, without a sum and with their records accounted for.
+A coordinator, `veilsum operator run`, and five or six `veilsum member join`, over a network that loses, repeats, reorders, starves and
+cuts requests. Every run must end by itself: in the exact sum of its survivors, or, if too many members never come back, without a sum
+and with their records accounted for.
 """
 
 import argparse
@@ -49,6 +50,8 @@ async def campaign(folder: Path, runs: int, first_seed: int, abreast: int, limit
         "ended": Counter(world.ended or "broken" for world in played),
         "attempts_by_end": Counter(step for world in played for step in world.steps),
         "faults_done": sum((world.faults for world in played), Counter[str]()),
+        "requests": sum(world.requests for world in played),
+        "network_faults_done": sum((world.network for world in played), Counter[str]()),
         "faults": faults,
         "seconds": round(time.monotonic() - begun, 1),
     }

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from assurance.liveness.proxy import Fault
 from assurance.liveness.run import campaign
 from assurance.liveness.world import KINDS
 
@@ -15,3 +16,4 @@ def test_runs_end_whatever_happens_to_their_processes(tmp_path: Path) -> None:
     found = asyncio.run(campaign(tmp_path, len(KINDS), first_seed=0, abreast=len(KINDS), limit_s=600.0))
     assert not found["faults"]
     assert set(found["by_kind"]) == set(KINDS)
+    assert set(found["network_faults_done"]) == set(Fault)

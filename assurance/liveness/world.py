@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load
 
-from assurance.chaos.proxy import Proxy
 from assurance.liveness.faulty_process import FaultyProcess
+from assurance.liveness.proxy import Fault, Proxy
 from assurance.outages.cable import Cable
 from client_sdk import Result
 from client_sdk.database import StateDatabase
@@ -55,6 +55,8 @@ class World:
         ended: "result", or how the last round ended.
         steps: how each attempt ended.
         faults: number of faults by kind.
+        network: number of the network's faults by kind.
+        requests: how many the network has passed on.
     """
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -65,6 +67,7 @@ class World:
             Counter[str](),
             dict[tuple[str, int, str], bytes](),
         )
+        self.network, self.requests = Counter[Fault](), 0
         self.names = tuple(f"m-{index}" for index in range(self.chance.choice((5, 6))))
 
     async def play(self) -> None:
@@ -76,6 +79,7 @@ class World:
                     faults.create_task(self._harm(self.chance.uniform(0.0, FAULTS_S)))
                 await self._happen(faults)
             await self._end()
+            self.network, self.requests = self.proxy.done, self.proxy.passed
             await asyncio.to_thread(self._check)
 
     async def _begin(self, stack: AsyncExitStack) -> None:
@@ -93,12 +97,12 @@ class World:
         self.client = stack.enter_context(Operator(url, token, patience_s=120.0))
         await asyncio.to_thread(self.client.coordinator)
         rate = self.chance.choice((0.0, 0.05, 0.2))
-        proxy = await stack.enter_async_context(Proxy(port, self.seed, rate, 0.2).running())
+        self.proxy = await stack.enter_async_context(Proxy(port, self.seed, rate, 0.2).running())
         to_publish = self.folder, Children(), self.client, url, self.names, self._study(), 0.0
         self.made = await asyncio.to_thread(Federation.publish_federation, *to_publish)
         self.federation, self.members = self.made.admin_key.hex(), dict[str, FaultyProcess]()
         for name in (*self.names, "operator"):
-            cable = await stack.enter_async_context(Cable(proxy.url).laid())
+            cable = await stack.enter_async_context(Cable(self.proxy.url).laid())
             given = {"VEILSUM_URL": cable.url, "VEILSUM_ADMIN_KEY": self.federation}
             given |= {"VEILSUM_OPERATOR_TOKEN": token} if name == "operator" else {}
             join = f"-m veilsum member join . rows.npz --approve {self.made.published.approval}".split()
@@ -263,7 +267,9 @@ class World:
         return all(Result.saved_in(own / period) for period in counted)
 
     def _check(self) -> None:
-        """Check that sums are those of their survivors' rows, and that every ledger agrees with the chain."""
+        """Check that no answer was a 500, that sums are those of their survivors' rows, and that every ledger agrees with the chain."""
+        if '"status": 500' in (self.coordinator.folder / "log").read_text():
+            raise AssertionError("the coordinator answered with 500")
         links = self.client.chain(self.federation).links
         for view in self.sums:
             found = [*self.folder.glob(f"members/*/results/{STUDY}/{view.spec.period}")]
