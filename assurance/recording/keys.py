@@ -9,11 +9,10 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from assurance.recording.messages import info
-from assurance.recording.recorded import pieces
+from assurance.reference.wire import H, pieces
 
-KEY_SETS = {3: ("none", "x25519"), 4: ("none", "x25519", "mlkem", "both")}
-"""Which private keys of a version may be broken."""
+KEY_SETS = ("none", "x25519", "mlkem", "both")
+"""Which private keys may be broken."""
 
 
 class Folder:
@@ -127,7 +126,7 @@ def guess_encapsulated(ciphertext: bytes, public: bytes, known: Iterable[bytes])
         "tail of the ciphertext": ciphertext[-32:],
         "SHA-256 of the ciphertext": hashlib.sha256(ciphertext).digest(),
         "SHA3-256 of the ciphertext": hashlib.sha3_256(ciphertext).digest(),
-        "the ciphertext's hash in the derivation": hashlib.sha256(info(4, "ciphertext", ciphertext)).digest(),
+        "the ciphertext's hash in the derivation": H("ciphertext", ciphertext),
         "SHA-256 of the key": hashlib.sha256(public).digest(),
         "SHA3-256 of the key": hashlib.sha3_256(public).digest(),
     }
