@@ -178,11 +178,8 @@ def pairings(recorded: Recorded) -> Iterator[Case]:
 
 
 def messages(recorded: Recorded) -> Iterator[Case]:
-    """Yield cases of uploads, certificates, due secrets and evictions from whole rounds."""
+    """Yield cases of certificates, due secrets and evictions from whole rounds."""
     for name, attempt in recorded.attempts.items():
-        for member, upload in attempt.uploads.items():
-            public = recorded.federation.keys[member].public.hex()
-            yield case(f"{name}, the upload of {member}", "upload", upload=upload, public=public)
         if attempt.certificate:
             shared = {**attempt.opened, "certificate": attempt.certificate}
             yield case(f"{name}, its certificate", "certificate", **shared)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from assurance.vectors import cases, invited, ledgers, packs, periods, signatures, specification
+from assurance.vectors import cases, invited, ledgers, packs, periods, specification
 from assurance.vectors.produce import run
 from assurance.vectors.rounds import SCENARIOS, played
 from veilsum.protocol.tags import PROTOCOL_VERSION
@@ -43,6 +43,7 @@ GIVEN = (
         "records",
         "ids",
         "selections",
+        "signatures",
     ),
     *FOLLOWING,
 )
@@ -98,7 +99,6 @@ def documents() -> dict[str, Json]:
             "sections": ["periods: Rehearsals", "periods: Judgements"],
             "cases": judged_twice(solved(periods.cases())),
         },
-        "signatures": {"sections": ["wire: Signatures"], "cases": solved(signatures.cases())},
         "messages": {
             "sections": ["wire: Cohorts", "wire: Uploads", "wire: Reveals"],
             "rules": ["CIPHER-1", "CIPHER-2", "CIPHER-3"],

@@ -45,7 +45,6 @@ from veilsum.protocol.messages import (
     Roster,
     Study,
     Survivor,
-    Upload,
     cohort_id,
     edge_commitment,
     extend_chain,
@@ -63,7 +62,7 @@ from veilsum.protocol.record import ResultRecord, record_body, record_digest
 from veilsum.protocol.reveal_plan import due_secrets
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.sealing import commitment_tree, seal_box, unseal_box
+from veilsum.protocol.sealing import seal_box, unseal_box
 from veilsum.protocol.shamir import ShareError, recover_secrets, share_secrets
 from veilsum.protocol.study import Content, read_content
 from veilsum.protocol.tags import Tag, hash_fields
@@ -547,18 +546,6 @@ def ciphertexts(case: Case) -> Case:
     return {"from": [each.member for each in shown.shown]}
 
 
-def upload(case: Case) -> Case:
-    announced = Upload.from_bytes(bytes.fromhex(case["upload"]))
-    roots = {
-        "chunk_root": Tree(announced.chunk_digests).root,
-        "commitment_root": commitment_tree(announced.secret_commitments, announced.share_rows).root,
-        "box_root": Tree(announced.boxes).root,
-    }
-    assert all(getattr(announced.header, name) == root for name, root in roots.items())
-    announced.header.verify(bytes.fromhex(case["public"]))
-    return {name: root.hex() for name, root in roots.items()} | {"digest": announced.header.digest.hex()}
-
-
 def signed(case: Case) -> Case:
     key = SigningKey(bytes.fromhex(case["seed"]))
     return {"public": key.public.hex(), "signature": key.sign(bytes.fromhex(case["digest"])).hex()}
@@ -680,7 +667,6 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "context": context,
     "pairing": pairing,
     "ciphertexts": ciphertexts,
-    "upload": upload,
     "signed": signed,
     "verify": verify,
     "certificate": certificate,

@@ -29,12 +29,10 @@ class Noted:
 
     Attributes:
         opened: roster, study, manifest and opening.
-        uploads: by member.
         staying: S∖E at the end; empty if there is no sum.
     """
 
     opened: Json
-    uploads: dict[str, str] = field(default_factory=dict)
     certificate: str = ""
     evictions: str = ""
     staying: list[str] = field(default_factory=list)
@@ -177,11 +175,6 @@ def _attempt(federation: Recorder, outcome: Outcome) -> tuple[Noted, Json]:
         )
     }
     noted = Noted(opened)
-    noted.uploads = {
-        name: federation.said[index]
-        for name, _, index in federation.log
-        if federation.said[index].startswith(f"02{Upload.kind:02x}{attempt.context.hex()}")
-    }
     document: Json = {
         "opening": opened["opening"],
         "context": attempt.context.hex(),

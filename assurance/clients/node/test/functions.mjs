@@ -240,21 +240,6 @@ export const FUNCTIONS = {
     const facts = new checks.Cohort(messages.decode(unhex(i.roster)), null, messages.decode(unhex(i.manifest)))
     equal([...checks.checkCiphertexts(messages.decode(unhex(i.ciphertexts)), facts, i.member).keys()], o.from)
   },
-  upload: (i, o) => {
-    const upload = messages.decode(unhex(i.upload), 'Upload')
-    assert.ok(messages.signatureHolds('Header', upload.header, unhex(i.public)))
-    const roots = {
-      chunk_root: merkle(upload.chunk_digests).root,
-      commitment_root: merkle([Buffer.concat(upload.commitments), ...upload.rows]).root,
-      box_root: merkle(upload.boxes).root,
-    }
-    equal(
-      Object.fromEntries(
-        Object.entries({ ...roots, digest: messages.uploadDigest(upload.header) }).map(([name, bytes]) => [name, hex(bytes)]),
-      ),
-      o,
-    )
-  },
   certificate: (i, o) => {
     const { facts, opening, context, certificate } = evidence(i)
     const outcome = checks.checkCertificate(certificate, context, facts, opening.terms.step)
