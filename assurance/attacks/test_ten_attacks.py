@@ -4,16 +4,14 @@ The tests compare the bytes that the coordinator stores and the requests that me
 need too many cases for this.
 """
 
-import hashlib
 import math
 import os
 import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import httpx
@@ -23,7 +21,7 @@ import rfc8785
 
 from assurance.reference.study import Study as ReferenceStudy
 from assurance.reference.wire import Refused
-from client_sdk.database import STATE_FILE, StateDatabase
+from client_sdk.database import STATE_FILE
 from client_sdk.errors import Declined, Misuse
 from client_sdk.identity import Identity
 from client_sdk.records import Records
@@ -390,86 +388,7 @@ def test_7_poisoned_records_change_no_request(
             assert traces(f"p{1 + start}", *poisons[start : start + 5]) == clean, poisons[start : start + 5]
 
 
-# 8. Crashes and restored copies
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        pytest.param({}, marks=pytest.mark.slow, id="exact"),
-        pytest.param(WITHHOLDING, id="withholding"),
-        pytest.param(ONE_STEP, marks=pytest.mark.slow, id="noisy"),
-    ],
-)
-def test_8_crashes_at_durable_writes_and_requests_change_no_byte(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: dict[str, Any]
-) -> None:
-    """Every member stops at times, before or after a write or an answered request, and restarts without its data."""
-    with founded(stage, tmp_path, 4, **question) as made:
-        machines = Machines(made, monkeypatch)
-        made.play()
-        assert not made.refusals()
-        assert machines.stops > 20
-        bodies = made.bodies()
-        assert {len(said) for said in bodies.values()} == {1}
-        chunks = {hashlib.sha256(body).digest() for (*_, kind), [body] in bodies.items() if kind == "Chunk"}
-        assert machines.stored == chunks
-        vectors = [made.vectors[member, "p1", "sum"] for member in made.ids]
-        assert made.sums() == [np.sum([own[-1] for own in vectors], axis=0).tolist()]
-        if not question.get("noise"):
-            assert all(np.array_equal(own[0], each) for own in vectors for each in own)
-            assert made.sums() == [plain(made, {member: made.data(member) for member in made.ids})]
-
-
-class Machines:
-    """Members' machines. Each stops at times, at a durable write or a request, and has lost its data once its card is sent.
-
-    Attributes:
-        stops: how often machines stopped.
-        stored: digests of the chunks that the coordinator held when members began to reveal.
-    """
-
-    def __init__(self, made: Consortium, patched: pytest.MonkeyPatch) -> None:
-        self.made, self.stops, self.stored = made, 0, set[bytes]()
-        self.dice = {member: Random(member) for member in made.ids}
-        made.on_request = self.request
-        fsync, transaction = os.fsync, StateDatabase.write
-
-        def synced(descriptor: int) -> None:
-            path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
-            self.written(path)
-            fsync(descriptor)
-            self.written(path)
-
-        @contextmanager
-        def write(database: StateDatabase) -> Iterator[Any]:
-            with transaction(database) as opened:
-                yield opened
-                self.written(str(database.path))
-            self.written(str(database.path))
-
-        patched.setattr(os, "fsync", synced)
-        patched.setattr(StateDatabase, "write", write)
-
-    def written(self, path: str) -> None:
-        for member in self.made.ids:
-            if f"{self.made.folder}/{member}/" in path:
-                self.strike(member)
-
-    def request(self, member: str, sent: Sent, moment: str) -> None:
-        if (sent.kind, moment) == ("Enrolment", "after"):
-            self.made.given[member] = EMPTY
-        if (sent.kind, moment) == ("Reveal", "before"):
-            folder = sent.path.replace("/v1/rounds", "uploads").replace("answers", "")
-            stored = self.made.stage.stored().items()
-            self.stored |= {found for name, found in stored if name.startswith(folder)}
-        if sent.kind:
-            self.strike(member)
-
-    def strike(self, member: str) -> None:
-        if self.dice[member].random() < 0.05:
-            self.stops += 1
-            raise Stopped
+# 8. Restored copies; crashes are in tests/client_sdk/test_crash.py
 
 
 def test_8_a_restored_copy_pairs_otherwise_and_is_in_no_sum(stage: Stage, tmp_path: Path) -> None:
