@@ -12,7 +12,7 @@ import pytest
 import rfc8785
 import typer
 
-from assurance.attacks.ledgered import NOISE, read, refusal, whole
+from assurance.attacks.studies import NOISE, read, refusal, whole
 from client_sdk import Policy, Records
 from veilsum.cli.admin import Draft
 from veilsum.cli.commands.member import _approve_studies

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from assurance.attacks.ledgered import (
+from assurance.attacks.studies import (
     DIM,
     NOISE,
     RECORD_RULES,

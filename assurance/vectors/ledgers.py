@@ -223,17 +223,21 @@ PLAYS: Mapping[str, tuple[tuple[str, list[Json]], ...]] = {
 }  # fmt: skip
 
 
+def case_of(steps: list[Json]) -> Json:
+    """Return the input of a play with these steps; it names what they use."""
+    used = {each[key] for each in steps for key in ("answer", "study", "give-up") if key in each}
+    sources = {each[key] for each in steps for key in ("data", "mark") if key in each}
+    return {
+        "mu_budget": 2.0,
+        "watch": [*WATCHED],
+        "studies": {each: study(each) for each in sorted(used)},
+        "data": {each: DATA[each] for each in sorted(sources)},
+        "steps": steps,
+    }
+
+
 def plays() -> Iterator[Json]:
-    """Yield each play as a case without its output; it names what its steps use."""
+    """Yield each play as a case without its output."""
     for rule, told in PLAYS.items():
         for name, steps in told:
-            used = {each[key] for each in steps for key in ("answer", "study", "give-up") if key in each}
-            sources = {each[key] for each in steps for key in ("data", "mark") if key in each}
-            given = {
-                "mu_budget": 2.0,
-                "watch": [*WATCHED],
-                "studies": {each: study(each) for each in sorted(used)},
-                "data": {each: DATA[each] for each in sorted(sources)},
-                "steps": steps,
-            }
-            yield {"name": name, "rule": rule, "function": "ledger", "input": given}
+            yield {"name": name, "rule": rule, "function": "ledger", "input": case_of(steps)}
