@@ -116,7 +116,7 @@ mutation: $(READY)  ## 800 mutants of protocol, of which the tests must kill 85 
 	$(BIN)/python -m assurance.mutation.run --suite coordinator --mutants 150 --floor 0.9 --output runs/mutation-coordinator.json
 	$(BIN)/python -m assurance.mutation.run --suite client_sdk --mutants 150 --floor 0.9 --output runs/mutation-client-sdk.json
 
-audit: $(READY)  ## 20,000 noisy sums with a canary and without, 48 of full size with 512: is μ as promised, are five bugs flagged
+audit: $(READY)  ## 48 noisy sums of full size with 512 canaries, and whole chains with one: is μ as promised, are five bugs flagged
 	$(BIN)/python -m assurance.audit.run --output runs/audit.json
 
 .PHONY: judge-intervals

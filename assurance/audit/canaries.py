@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from assurance.audit.estimate import Estimate, estimate_mu
-from assurance.audit.pipeline import MEMBERS, Bug, exact, masked_sums, spec_of, unchanged
+from assurance.audit.pipeline import MEMBERS, Bug, exact, masked_sum, spec_of, unchanged
 from veilsum.calibration.layout import SymmetricBlock
 from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.protocol.round_spec import RoundSpec
@@ -87,7 +87,7 @@ class Canaries:
         out, inside = chosen[: self.count // 2], chosen[self.count // 2 :]
         own = exact(self.spec, self.rows[inside], self.labels[inside])
         vectors = [self.others[0] + own, *self.others[1:]]
-        total = masked_sums(self.mechanism, self.bug, vectors, 1, seed, release)[0]
+        total = masked_sum(self.mechanism, self.bug, vectors, seed, release)
         # Subtract what the attacker knows: everything but which canaries are included.
         known = self.mechanism.release.layout.unflatten((total - sum(self.others)) / self._variances)
         V, lattice = known["V"], self.mechanism.lattice
