@@ -181,13 +181,13 @@ def keystream(case: Case) -> Case:
     return {"words": [str(int(word) & ring.mask) for word in words]}
 
 
-def packed(case: Case) -> Case:
+def pack(case: Case) -> Case:
     ring = Ring(case["bits"])
     words = ring.to_ring(np.array([int(each) for each in case["elements"]], np.int64))
     return {"packed": bytes(pack_words(words, ring.bits)).hex()}
 
 
-def unpacked(case: Case) -> Case:
+def unpack(case: Case) -> Case:
     ring, data = Ring(case["bits"]), bytes.fromhex(case["packed"])
     words = unpack_words(data, ring.bits, case["count"])
     total = np.zeros(case["count"], ring.dtype)
@@ -322,7 +322,7 @@ def outcomes(case: Case) -> Case:
     }
 
 
-def studied(case: Case) -> Case:
+def study(case: Case) -> Case:
     """Return what follows from a study's content (wire: Studies)."""
     content = Content.from_bytes(case["content"].encode())
     question = content.question
@@ -354,7 +354,7 @@ def spec_of(case: Case, step: str, withheld: tuple[int, ...] = ()) -> RoundSpec:
     return RoundSpec(content, bytes(32), "", step, withheld, 0, 0, 1 << 20)
 
 
-def statistic(case: Case) -> Case:
+def vector(case: Case) -> Case:
     """Return an exact sum's vector of these rows (member: Exact vectors)."""
     spec = spec_of(case, "sum", tuple(case["withheld"]))
     rows, labels = np.array(case["rows"], np.float64), np.array(case["labels"], np.int64)
@@ -362,7 +362,7 @@ def statistic(case: Case) -> Case:
     return {"elements": made.tolist()}
 
 
-def noisy(case: Case) -> Case:
+def noisy_vector(case: Case) -> Case:
     """Return a noisy step's vector before its noise, and the variances of a member's noise (member: Noise)."""
     content = read_content(case["content"].encode())
     spec = RoundSpec(content, bytes(32), "", case["step"], (), case["members"], case["n_min"], 1 << 20)
@@ -476,7 +476,7 @@ def judge_material(case: Case) -> Case:
     return {"material": {name: array.tolist() for name, array in sorted(load(file).items())}}
 
 
-def indicated(case: Case) -> Case:
+def count(case: Case) -> Case:
     """Return a count's vector (member: Count vectors)."""
     spec, labels = spec_of(case, "count"), np.array(case["labels"], np.int64)
     rows = np.array(case["rows"], np.float64).reshape(len(labels), spec.question.dim)
@@ -497,7 +497,7 @@ def reach(case: Case) -> Case:
     return {"elements": vectors.compute_vector(spec, rows, labels).tolist()}
 
 
-def directed(case: Case) -> Case:
+def directions(case: Case) -> Case:
     """Return the directions of random features (member: Exact vectors)."""
     phi = vectors.random_features(read_content(case["content"].encode()).question)
     assert phi is not None
@@ -592,7 +592,7 @@ def record(case: Case) -> Case:
     return {"body": record_body(read).decode(), "digest": record_digest(read).hex()}
 
 
-def replayed(case: Case) -> Case:
+def transcript(case: Case) -> Case:
     from assurance.vectors import transcripts  # noqa: PLC0415 - it depends on the rounds
 
     return transcripts.replayed(case)
@@ -617,64 +617,13 @@ def solution(case: Case) -> Case:
 
 
 FUNCTIONS: dict[str, Callable[[Case], Case]] = {
-    "agree": agree,
-    "root-key": root_key,
-    "ratchet": ratchet,
-    "mask-seed": mask_seed,
-    "box-key": box_key,
-    "commitment": commitment,
-    "mlkem-key": mlkem_key,
-    "mlkem-check": mlkem_check,
-    "mlkem-decapsulate": mlkem_decapsulate,
-    "hash": hashed,
-    "merkle": merkle,
-    "merkle-path": merkle_path,
-    "keystream": keystream,
-    "pack": packed,
-    "unpack": unpacked,
-    "masked": masked,
-    "box": box,
-    "open-box": open_box,
-    "deal": deal,
-    "recover": recover,
-    "ring": ring,
-    "pairs": pairs,
-    "window": window,
-    "sizes": sizes,
-    "cover": cover,
-    "outcomes": outcomes,
-    "study": studied,
-    "signed-study": signed_study,
-    "cohort": cohort,
-    "vector": statistic,
-    "noisy-vector": noisy,
-    "material": material,
-    "noise-fits": noise_fits,
-    "record-id": record_id,
-    "selection": selection,
-    "rehearsed": rehearsed,
-    "canaries": canaries,
-    "judged": judged,
-    "judge-tables": judge_tables,
-    "judge-material": judge_material,
-    "ledger": play_ledger,
-    "invitations": play_invitations,
-    "missed": show_missed,
-    "count": indicated,
-    "rare": rare,
-    "rows": reach,
-    "directions": directed,
-    "context": context,
-    "pairing": pairing,
-    "ciphertexts": ciphertexts,
-    "signed": signed,
-    "verify": verify,
-    "certificate": certificate,
-    "due": due,
-    "eviction": eviction,
-    "record": record,
-    "transcript": replayed,
-    "result": result,
-    "head": head,
-    "solution": solution,
-}
+    each.__name__.replace("_", "-"): each
+    for each in (
+        agree, root_key, ratchet, mask_seed, box_key, commitment, mlkem_key, mlkem_check, mlkem_decapsulate,
+        merkle, merkle_path, keystream, pack, unpack, masked, box, open_box, deal, recover, ring, pairs,
+        window, sizes, cover, outcomes, study, signed_study, cohort, vector, noisy_vector, material,
+        noise_fits, record_id, selection, rehearsed, canaries, judged, judge_tables, judge_material, count,
+        rare, directions, context, pairing, ciphertexts, signed, verify, certificate, due, eviction, record,
+        transcript, result, head, solution,
+    )
+} | {"hash": hashed, "ledger": play_ledger, "invitations": play_invitations, "missed": show_missed, "rows": reach}  # fmt: skip
