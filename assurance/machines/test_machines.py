@@ -4,9 +4,8 @@ from collections import Counter
 
 from assurance.machines import hostile
 from assurance.machines.campaign import run_batch
-from assurance.machines.cast import PLACES, SHAPES, Shape, fork
+from assurance.machines.cast import SHAPES, fork
 from assurance.machines.loyal import Loyal
-from assurance.machines.world import World
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Opened
 from veilsum.protocol.messages import ErasureRequest
@@ -59,25 +58,6 @@ def test_an_honest_coordinator() -> None:
         if wanted <= reached.keys():
             return
     raise AssertionError(f"never reached: {wanted - reached.keys()}")
-
-
-# What the machines' shapes are too small for
-
-
-def test_a_member_pairs_under_three_manifests_and_no_fourth() -> None:
-    world, liars = World(Shape(9, 2), frozenset({"member-7", "member-8"}), 0), {"member-7", "member-8"}
-    number = world.enrol(PLACES[0])
-    assert number is not None
-    for gone in ((), ("member-0",), ("member-0", "member-1"), ("member-0", "member-1", "member-2")):
-        world.draft(number, frozenset(gone), second=False)
-        hostile.pair(world, number, world.honest)
-    cohort = world.cohorts[number]
-    assert [len(draft.manifest.members) for draft in cohort.drafts] == [9, 8, 7, 6]
-    for draft in cohort.drafts[:3]:
-        left = {*draft.manifest.members} - liars
-        assert {member for of, member in world.ghost.pairings if of == draft.manifest.hash} == left
-    assert not any(of == cohort.drafts[3].manifest.hash for of, _ in world.ghost.pairings)
-    assert world.ghost.reached["refused manifest-mismatch"] == 4
 
 
 # Regressions
