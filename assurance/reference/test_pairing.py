@@ -10,7 +10,6 @@ import pytest
 
 from assurance.reference import coordinator, reference
 from assurance.reference.lockstep import player, private, refusal
-from assurance.reference.wire import decode
 from tests.support.forging import again
 from tests.support.simulator import Federation, SeededRandom
 from veilsum.protocol.coordinator import Enrolling, PairingWindow
@@ -18,45 +17,11 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.keys import Encapsulated, encapsulate, hash_mlkem_key
 from veilsum.protocol.member import Enrolled, MemberPhase, Paired, Ready
 from veilsum.protocol.messages import Cards, Ciphertexts, Enrolment, Manifest, Message, Pairing, ShownCiphertext
-from veilsum.protocol.pairing import peers_of, recipients_of, senders_to, split_pairing
+from veilsum.protocol.pairing import recipients_of, senders_to, split_pairing
 
 P = 2**255 - 19
 LOW_ORDER = tuple(u.to_bytes(32, "little") for u in (0, 1, P - 1, P, P + 1, 2**255 + 1))
 Change = dict[str, Any]
-
-
-def manifest_of(count: int, degree: int, nominees: Sequence[int] = ()) -> Manifest:
-    """Make a manifest of members 00, 01 and so on. Without nominees everyone decrypts."""
-    ids = tuple(f"{number:02}" for number in range(count))
-    decryptors = tuple(ids[number] for number in nominees) or ids
-    values: Change = {name: bytes(32) for name in ("cohort", "roster_hash", "study", "repeats", "cards_root")}
-    values |= dict.fromkeys(("counter", "decryptor_colluders", "survivors_min", "threshold", "window_dropped_max"), 0)
-    return Manifest(**values, period="p", members=ids, degree=degree, decryptors=decryptors)
-
-
-@pytest.mark.parametrize(
-    ("count", "degree", "nominees"),
-    [
-        *((count, count - 1, ()) for count in range(2, 13)),
-        (6, 5, (0, 3)),
-        (7, 4, ()),
-        (12, 4, ()),
-        (13, 6, (1, 2, 7, 12)),
-        (40, 8, range(5)),
-    ],
-)
-def test_both_know_who_encapsulates_to_whom(count: int, degree: int, nominees: Sequence[int]) -> None:
-    manifest = manifest_of(count, degree, nominees)
-    m = decode(manifest.to_bytes(), "Manifest")
-    pairs, shared = set[frozenset[str]](), 0
-    for member in m.members:
-        to = reference.recipients(m, member)
-        assert to == recipients_of(manifest, member)
-        assert reference.senders(m, member) == senders_to(manifest, member)
-        assert tuple(reference.peers(m, member)) == peers_of(manifest, member)
-        pairs |= {frozenset({member, each}) for each in to}
-        shared += len(to)
-    assert shared == len(pairs) == sum(len(reference.peers(m, member)) for member in m.members) / 2
 
 
 class Cohort:

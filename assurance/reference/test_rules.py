@@ -13,7 +13,6 @@ from assurance.reference import coordinator, reference, study
 from assurance.reference.coordinator import Coordinator
 from assurance.reference.wire import FOLDER, KINDS, H, Refused, decode, encode
 from tests.support.simulator import After, Federation, simulated_content, simulated_question
-from veilsum.protocol import round_spec
 from veilsum.protocol.attempt import cohort_sizes
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.disputes import Dispute, vertex_cover
@@ -133,19 +132,6 @@ def test_the_pages_table_of_small_cohorts() -> None:
         assert (found[1], found[2], n + found[0] - found[2] + 1, n - found[1]) == (n_min, t, q, missing)
 
 
-@pytest.mark.parametrize(("nominated", "a"), [(2, 1), (3, 3), (3, 0), (4, 3)])
-def test_few_nominees_do_only_where_no_member_may_collude(nominated: int, a: int) -> None:
-    content = content_of(a, 100)
-    counts = {"n": 12, "roster": 12, "came": nominated, "nominees": nominated}
-    if nominated > 3 or a == 0:
-        assert sized(content, **counts)[0] == min(a, 1)
-        return
-    with pytest.raises(Refused, match=r"cohort-too-small"):
-        sized(content, **counts)
-    with pytest.raises(PeerFault, match=r"^cohort-too-small: of "):
-        cohort(12, a, 100, range(nominated), seed=0)
-
-
 def dropped(
     context: bytes, conflicts: set[frozenset[str]], complaints: set[tuple[str, str]], colluders: int
 ) -> set[str]:
@@ -192,19 +178,6 @@ def test_who_is_dropped_where_liars_are_at_their_worst(
         assert vertex_cover(context, disputes, colluders) == found
 
 
-@pytest.mark.parametrize(("count", "bits", "last"), [(9, 32, 4), (16, 32, 32), (11, 48, 18), (9, 48, 6)])
-def test_a_chunk_is_as_long_as_it_is_to_be(count: int, bits: int, last: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 8)
-    federation, party = Federation(4), Coordinator.__new__(Coordinator)
-    federation.begin()
-    attempt = federation.phase.attempt
-    vars(attempt)["spec"] = SimpleNamespace(elements=count, chunk_elements=8, ring_bits=bits)
-    party.chunk, party.terms = 8, SimpleNamespace(step="sum")
-    vars(party)["study"] = SimpleNamespace(elements_of=lambda _: count, bits_of=lambda _: bits)
-    for data in (bytes(last), b"\xff" * last, bytes(last + 1), bytes(last - 1), b""):
-        assert party.is_chunk(1, data) == attempt.is_chunk(1, data) == (len(data) == last)
-
-
 BEYOND = {"terms-refused", "unknown-member"}
 """Causes for refusing terms, attempts and rosters."""
 
@@ -248,14 +221,3 @@ def test_what_is_refused_as_bytes_is_refused_alike() -> None:
         # A fault beyond the encoding, which either side may find first.
         assert ours == theirs or theirs in BEYOND, (ours, theirs, data.hex())
     assert refusals > 1000
-
-
-@pytest.mark.parametrize("named", [{"withheld": (1,)}, {"evicted": ("member-1",)}])
-def test_without_a_count_terms_leave_nothing_out(named: dict[str, object]) -> None:
-    federation = Federation(5)
-    sound = federation.opening(federation.terms()).to_bytes()
-    terms = decode(sound, "Opening").terms
-    data = encode(decode(sound, "Opening")._replace(terms=terms._replace(**named)))
-    for read in (parse_message, lambda each: decode(each, "Opening")):
-        with pytest.raises((PeerFault, Refused), match=r"terms-refused"):
-            read(data)
