@@ -30,7 +30,19 @@ NO_PRODUCT = {"mlkem-encapsulate"}
 """Functions that only the second implementation has: `cryptography` draws the message of an encapsulation itself."""
 
 
-def test_the_committed_files_are_what_the_generator_writes() -> None:
+def said_in(case: dict[str, Any]) -> dict[str, Any]:
+    """Return what a case says comes of its input."""
+    return {key: case[key] for key in ("output", "refused") if key in case}
+
+
+def test_the_committed_files_are_what_the_generator_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs of inputs that it has are taken from the files: the next tests compute them."""
+    known = {(case["function"], json.dumps(case["input"])): said_in(case) for _, case in CASES}
+    monkeypatch.setattr(
+        generate,
+        "run",
+        lambda function, given: known.get((function, json.dumps(given))) or run(function, given),
+    )
     made = {
         name: generate.text_of(document)
         for name, document in {**generate.documents(), **generate.told()}.items()
@@ -70,7 +82,7 @@ def over_again(function: str, given: dict[str, Any]) -> dict[str, Any]:
 def test_protocol_computes_what_the_vectors_say_and_so_do_integers_and_hashes(function: str) -> None:
     for name, case in CASES:
         if case["function"] == function:
-            said = {key: case[key] for key in ("output", "refused") if key in case}
+            said = said_in(case)
             assert function in NO_PRODUCT or run(function, case["input"]) == said, (name, case["name"])
             assert function not in plain.FUNCTIONS or over_again(function, case["input"]) == said, (
                 name,
