@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,15 @@ async def test_a_range_is_not_begun_again_once_the_round_has_ended(
         await found.add_stored(part, unmasked[0].uploads)
     assert await found.sum_pieces() is None
     assert server.coordinator.blobs.list_names("sums") == ()
+
+
+def test_a_checksum_covers_a_range_s_numbers_and_its_row() -> None:
+    row, numbers = summing.Kept("0-a", ("m-0",)), bytes(16)
+    blob = row.compute_checksum(numbers) + numbers
+    assert row.has_range(blob)
+    assert not row.has_range(blob[:-1] + b"\1")
+    others = replace(row, blob="0-b"), replace(row, members=("m-1",)), replace(row, done=True)
+    assert not any(other.has_range(blob) for other in others)
 
 
 def test_ranges_are_unmasked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
