@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from service.coordination import scheduler
-from service.coordination.scheduler import Job, Scheduler
+from service.coordination.scheduler import Job, Leases, Scheduler
 from tests.support.serving import wait_until
 
 
@@ -143,3 +143,34 @@ async def test_heavy_jobs_are_few_at_once_and_keep_no_light_one_waiting() -> Non
         go.set()
         await wait_until(lambda: len(begun) == 6)
     assert sorted(begun[3:]) == ["heavy 2", "heavy 3", "heavy 4"]
+
+
+async def test_a_job_of_another_process_is_tried_again_later_and_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduler, "HELD_JOB_POLL_S", 0.05)
+    tries: list[float] = []
+
+    class Taken(Leases):
+        """Held elsewhere at the first two tries."""
+
+        def __init__(self) -> None:
+            pass
+
+        @asynccontextmanager
+        async def hold_lease(self, key: str) -> AsyncIterator[bool]:
+            del key
+            tries.append(time.monotonic())
+            yield len(tries) > 2
+
+    async def failing() -> None:
+        raise ZeroDivisionError
+
+    made = Scheduler(lambda: [job("a", failing)], pause_s=20.0, leases=Taken())
+    with structlog.testing.capture_logs() as logs:
+        task = asyncio.create_task(made.run())
+        await wait_until(lambda: logs)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert min(after - before for before, after in itertools.pairwise(tries)) > 0.04
+    assert [each["again_in_s"] for each in logs] == [20.0]
