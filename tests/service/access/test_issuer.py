@@ -124,7 +124,8 @@ FALSE: dict[str, Callable[[Provider], str]] = {
     "an end that is no number": lambda p: p.token(exp=float("nan")),
     "an end beyond every clock": lambda p: p.token(exp=10**400),
     "an infinite end": lambda p: p.token(exp=float("inf")),
-    "an end before all clocks": lambda p: p.token(iat=-(10**400)),
+    "an end in the year 10000": lambda p: p.token(exp=253402300800),
+    "a beginning before all clocks": lambda p: p.token(iat=-1),
     "an end that is true": lambda p: p.token(exp=True),
     "a number in words": lambda p: p.token(exp=str(NOW + 600)),
     **{
