@@ -17,7 +17,7 @@ from service.storage import blobs as storage_blobs
 from service.storage.blobs import Blobs
 from tests.service.conftest import Past, withholding
 from tests.service.storage.kept import count_damage, run_sql
-from tests.support.party import SIX, Party
+from tests.support.party import Party
 from tests.support.refusals import refusal
 from tests.support.serving import Server, running, wait_until
 from tests.support.simulator import After
@@ -160,16 +160,7 @@ async def test_a_damaged_range_is_made_again(
 
 
 @pytest.mark.usefixtures("_small")
-@pytest.mark.parametrize(
-    "change",
-    [
-        "done = 1",
-        "members = replace(members, 'm-0', 'm-5')",
-        "members = 'x' || members",
-        "blob = 'x' || blob",
-        "blob = '`' || blob",
-    ],
-)
+@pytest.mark.parametrize("change", ["members = 'x' || members", "blob = '`' || blob"])
 async def test_a_range_whose_row_is_damaged_is_made_again(
     stopped: Callable[[str], Past], change: str
 ) -> None:
@@ -200,22 +191,6 @@ async def test_damage_in_what_no_sum_is_made_of_ends_no_attempt(
     await formed.check_result(server, round_id)
 
 
-async def test_what_storage_has_lost_of_a_result_is_called_lost(
-    server: Server, formed: Party, finished: str
-) -> None:
-    names = ("result/weights", "result/sums", "result/evictions", "transcript")
-    paths = [f"/v1/rounds/{finished}/{name}" for name in names]
-    assert [(await server.client.get(path)).status_code for path in paths] == [200] * 4
-    for folder in ("results", "transcripts"):
-        server.coordinator.blobs.delete(f"{folder}/{finished}")
-    answers = [refusal(await server.client.get(path)) for path in paths]
-    assert answers == [(500, "storage-damaged")] * 4
-    assert (await server.anonymous().get(f"/rounds/{finished}")).status_code == 200
-    async with server.signing("m-0", formed.keys["m-0"]) as member:
-        unknown = await member.get(f"/v1/rounds/{finished}/result/documents/none")
-    assert unknown.json()["cause"] == "wrong-phase"
-
-
 def published(server: Server, round_id: str) -> list[Stored]:
     """Return everything that an ended round keeps."""
     blobs = server.coordinator.blobs
@@ -224,28 +199,33 @@ def published(server: Server, round_id: str) -> list[Stored]:
 
 
 @pytest.mark.parametrize(("at", "piece_bytes"), [(0, storage_blobs.READ_PIECE_BYTES), (-1, 64)])
-async def test_nothing_that_storage_has_changed_is_served(
+async def test_nothing_that_storage_has_changed_or_lost_is_served(
     server: Server, formed: Party, finished: str, at: int, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until it is restored. A long document, of many pieces, is compared before any is sent."""
     monkeypatch.setattr(storage_blobs, "READ_PIECE_BYTES", piece_bytes)
     found, blobs = count_damage("document"), published(server, finished)
-    paths = [
-        f"/v1/rounds/{finished}/{name}"
-        for name in ("result/weights", "result/sums", "result/evictions", "transcript")
-    ]
+
+    async def answers() -> set[tuple[int, str]]:
+        names = ("result/weights", "result/sums", "result/evictions", "transcript")
+        shown = [await server.client.get(f"/v1/rounds/{finished}/{name}") for name in names]
+        return {(200, "") if answer.status_code == 200 else refusal(answer) for answer in shown}
+
     for blob in blobs:
         flip(blob, at)
-    answers = [await server.client.get(path) for path in paths]
-    assert [refusal(answer) for answer in answers] == [(500, "storage-damaged")] * 4
+    assert await answers() == {(500, "storage-damaged")}
     assert count_damage("document") == found + 4
     damaged = (await server.client.get("/readyz")).json()["damaged"]
     assert set(damaged) >= {blob.name for blob in blobs if "material" not in blob.name}
     assert blobs[0].name in (await server.client.get("/health")).text
     for blob in blobs:
         flip(blob, at)
-    assert [(await server.client.get(path)).status_code for path in paths] == [200] * 4
+    assert await answers() == {(200, "")}
     assert (await server.client.get("/readyz")).json()["damaged"] == []
+    for blob in blobs:
+        blob.remove()
+    assert await answers() == {(500, "storage-damaged")}
+    assert (await server.anonymous().get(f"/rounds/{finished}")).status_code == 200
 
 
 async def test_what_nobody_reads_is_compared_too(server: Server, formed: Party, finished: str) -> None:
@@ -273,9 +253,7 @@ async def test_a_count_discloses_no_damaged_chunk(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.usefixtures("_small")
-@pytest.mark.parametrize(
-    ("seed", "flips"), [(0, 6), *(pytest.param(seed, 12, marks=pytest.mark.slow) for seed in (1, 2, 3, 4))]
-)
+@pytest.mark.parametrize(("seed", "flips"), [(0, 6), pytest.param(1, 12, marks=pytest.mark.slow)])
 async def test_no_flip_is_in_a_signed_sum(
     server: Server, formed: Party, seed: int, flips: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,22 +291,6 @@ async def test_no_flip_is_in_a_signed_sum(
             assert view["fault"]["cause"] == "storage-damaged"
 
 
-async def test_a_damaged_row_stops_its_own_federation_alone(tmp_path: Path) -> None:
-    """`storage/test_quarantine.py` tests what each table's damage stops; here another federation has a round."""
-    one, other = Party(SIX), Party(SIX, admin_seed=b"b" * 32)
-    async with running(tmp_path) as server:
-        for party in (one, other):
-            await party.begin(server)
-        broken = await one.open_round(server)
-        await one.serve(server, broken, "m-0")
-    run_sql(tmp_path, "UPDATE events SET body = X'00' WHERE round = ?", broken)
-    found = count_damage("row")
-    async with running(tmp_path) as server:
-        assert count_damage("row") > found
-        round_id = await other.done(server)
-        await other.check_result(server, round_id)
-
-
 def announcements(server: Server, round_id: str) -> list[Stored]:
     """Return a live round's announcements, in the order in which they came."""
     query = "SELECT body FROM events WHERE round = ? AND kind = 'aside' ORDER BY number"
@@ -336,12 +298,17 @@ def announcements(server: Server, round_id: str) -> list[Stored]:
     return [Stored(server.coordinator.blobs, f"events/{round_id}/{body.hex()}") for (body,) in bodies]
 
 
-async def stalled_at(folder: Path, party: Party, state: str, do: Callable[[Stored], Any], place: int) -> str:
-    """Damage an announcement of a round in this state, and stop the coordinator."""
+async def stalled_at(folder: Path, party: Party, state: str, damaged: str, place: int = 2) -> str:
+    """Damage an announcement or rows of a round in this state, and stop the coordinator."""
     async with running(folder) as server:
         round_id = await party.begun(server)
         await party.play_until(server, round_id, state)
-        do(announcements(server, round_id)[place])
+        announcement = announcements(server, round_id)[place]
+        if damaged == "flipped":
+            flip(announcement)
+        elif damaged == "lost":
+            announcement.remove()
+    damage_rows(folder, round_id, damaged)
     return round_id
 
 
@@ -359,12 +326,13 @@ async def check_stalled(server: Server, party: Party, round_id: str) -> dict[str
     return view
 
 
-@pytest.mark.parametrize("do", [flip, Stored.remove])
-@pytest.mark.parametrize(("state", "place"), [("checking", 0), ("revealing", 3)])
+@pytest.mark.parametrize(
+    ("state", "damaged", "place"), [("checking", "flipped", 0), ("revealing", "lost", 3)]
+)
 async def test_a_lost_announcement_is_asked_for_again(
-    tmp_path: Path, party: Party, do: Callable[[Stored], None], state: str, place: int
+    tmp_path: Path, party: Party, state: str, damaged: str, place: int
 ) -> None:
-    round_id = await stalled_at(tmp_path, party, state, do, place)
+    round_id = await stalled_at(tmp_path, party, state, damaged, place)
     async with running(tmp_path) as server:
         await check_stalled(server, party, round_id)
         # Others' answers wait for it.
@@ -379,15 +347,13 @@ async def test_a_lost_announcement_is_asked_for_again(
         await party.check_result(server, round_id)
 
 
-@pytest.mark.parametrize("damaged", ["announcement", "row", "rows"])
-@pytest.mark.parametrize("state", ["checking", "freezing"])
+@pytest.mark.parametrize(
+    ("state", "damaged"), [("checking", "lost"), ("freezing", "row"), ("checking", "rows")]
+)
 async def test_a_round_with_a_damaged_event_can_be_cancelled(
     tmp_path: Path, party: Party, state: str, damaged: str
 ) -> None:
-    round_id = await stalled_at(
-        tmp_path, party, state, Stored.remove if damaged[0] == "a" else Stored.read, 2
-    )
-    damage_rows(tmp_path, round_id, damaged)
+    round_id = await stalled_at(tmp_path, party, state, damaged)
     async with running(tmp_path) as server:
         await check_stalled(server, party, round_id)
         cancelled = await server.cancel(round_id)
@@ -397,16 +363,14 @@ async def test_a_round_with_a_damaged_event_can_be_cancelled(
         await party.done(server)
 
 
-@pytest.mark.parametrize("damaged", ["announcement", "row"])
-@pytest.mark.parametrize(("state", "end"), [("checking", "erased"), ("revealing", "lost")])
+@pytest.mark.parametrize(
+    ("state", "damaged", "end"), [("checking", "row", "erased"), ("revealing", "lost", "lost")]
+)
 async def test_a_round_with_a_damaged_event_ends_after_its_latest_end(
-    tmp_path: Path, party: Party, state: str, end: str, damaged: str
+    tmp_path: Path, party: Party, state: str, damaged: str, end: str
 ) -> None:
     """By reports; if decryptors have revealed, by the admin's Lost."""
-    round_id = await stalled_at(
-        tmp_path, party, state, Stored.remove if damaged[0] == "a" else Stored.read, 2
-    )
-    damage_rows(tmp_path, round_id, damaged)
+    round_id = await stalled_at(tmp_path, party, state, damaged)
     async with running(tmp_path) as server:
         if end == "lost":
             party.drop = dict.fromkeys(("m-3", "m-4", "m-5"), After.VOTE)
