@@ -212,28 +212,6 @@ async def test_a_cohort_has_three_manifests_at_most(server: Server) -> None:
     assert (await party.try_round(server)).status_code == 201
 
 
-@pytest.mark.parametrize("many", [0, 3])
-async def test_a_cohort_of_which_too_few_have_paired_fails_at_once(
-    server: Server, carded: Party, many: int
-) -> None:
-    await pair(server, carded, SIX[:many])
-    view = await end_window(server, carded)
-    assert (view["state"], view["fault"]["cause"]) == ("failed", "cohort-too-small")
-    assert view["fault"]["parties"] == list(SIX[many:])
-
-
-async def test_a_repeated_run_fails_without_one_of_its_members(server: Server, formed: Party) -> None:
-    formed.spoil["m-2"] = lambda vector: -5 * vector
-    failed = await formed.play(server, await formed.open_round(server))
-    assert failed["state"] == "failed"
-    await formed.open_cohort(server, repeats=failed["context"])
-    await formed.enrol(server, SIX)
-    await pair(server, formed, SIX[:5])
-    view = await end_window(server, formed)
-    assert (view["state"], view["fault"]["cause"]) == ("failed", "cohort-too-small")
-    assert view["fault"]["parties"] == ["m-5"]
-
-
 async def test_a_pairing_twice_changes_nothing_and_another_is_a_conflict(
     server: Server, carded: Party
 ) -> None:
@@ -242,30 +220,17 @@ async def test_a_pairing_twice_changes_nothing_and_another_is_a_conflict(
     sent = await carded.send_pairing(server, "m-0", first)
     repeated = await carded.send_pairing(server, "m-0", first)
     assert (repeated.status_code, repeated.json()) == (200, sent.json())
-    key, strange = carded.keys["m-1"], SigningKey(b"x" * 32)
+    changed = signed_again(first, carded.keys["m-0"], ciphertexts=other.ciphertexts)
     for member, pairing, status, cause in (
-        (
-            "m-0",
-            signed_again(first, carded.keys["m-0"], ciphertexts=other.ciphertexts),
-            409,
-            "pairing-conflict",
-        ),
+        ("m-0", changed, 409, "pairing-conflict"),
         ("m-1", first, 400, "malformed-request"),
-        ("m-1", signed_again(other, strange), 422, "bad-signature"),
-        ("m-1", signed_again(other, key, ciphertexts=other.ciphertexts[1:]), 422, "pairing-misshapen"),
-        ("m-1", signed_again(other, key, ciphertexts=()), 422, "pairing-misshapen"),
-        ("m-1", signed_again(other, strange, ciphertexts=()), 422, "bad-signature"),
+        ("m-1", signed_again(other, SigningKey(b"x" * 32)), 422, "bad-signature"),
     ):
         assert refusal(await carded.send_pairing(server, member, pairing)) == (status, cause)
     where = f"/v1/cohorts/{carded.cohort}/pairings/m-1"
-    for body, cause in (
-        (other.to_bytes()[:-1], "truncated"),
-        (other.to_bytes() + b"\0", "left-over-bytes"),
-        (carded.roster.to_bytes(), "unknown-message"),
-    ):
-        assert refusal(await server.client.put(where, content=body)) == (400, cause)
-    forged = server.signing("m-2", carded.keys["m-2"])
-    async with forged:
+    unreadable = await server.client.put(where, content=carded.roster.to_bytes())
+    assert refusal(unreadable) == (400, "unknown-message")
+    async with server.signing("m-2", carded.keys["m-2"]) as forged:
         answer = await forged.put(where, content=other.to_bytes())
     assert refusal(answer) == (403, "forbidden")
     unasked = await server.client.get(where, params={"manifest": "no hash"})
@@ -275,20 +240,6 @@ async def test_a_pairing_twice_changes_nothing_and_another_is_a_conflict(
     assert await stored_rows(server) == (1, len(first.ciphertexts))
     await carded.take_manifest(server)
     await carded.done(server)
-
-
-async def test_a_member_that_did_not_enrol_pairs_with_nobody(server: Server, party: Party) -> None:
-    await party.send_cards(server, SIX[:5])
-    own = Pairing.make_signed(
-        party.keys["m-5"], manifest=bytes(32), member="m-5", ciphertexts=(bytes(1088),) * 2
-    )
-    assert refusal(await party.send_pairing(server, "m-5", own)) == (409, "wrong-phase")
-    await server.client.post(f"/v1/cohorts/{party.cohort}/close")
-    await party.take_manifest(server)
-    assert (await server.cohort(party.cohort))["state"] == "formed"
-    named = signed_again(own, party.keys["m-5"], manifest=bytes.fromhex("00" * 32))
-    for pairing in (own, named):
-        assert refusal(await party.send_pairing(server, "m-5", pairing)) == (422, "unknown-member")
 
 
 async def test_the_longest_pairing_is_refused_and_holds_up_no_other(
