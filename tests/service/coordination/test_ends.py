@@ -12,30 +12,7 @@ from tests.support.serving import Clock, Server, running, snapshot, wait_until
 from tests.support.simulator import After
 from veilsum.protocol import rest
 from veilsum.protocol.evidence import check_proof
-from veilsum.protocol.messages import (
-    Certificate,
-    Chain,
-    Erasure,
-    ErasureRequest,
-    Evictions,
-    Lost,
-    parse_message,
-)
-
-
-async def test_a_false_dealer_is_evicted_and_the_sum_is_of_the_others(server: Server, formed: Party) -> None:
-    formed.false_dealer("m-3")
-    round_id = await formed.open_round(server)
-    view = await formed.play(server, round_id)
-    assert (view["state"], view["survivors"]) == ("done", list(formed.ids))
-    assert view["evicted"] == ["m-3"]
-    record = await formed.check_result(server, round_id)
-    assert (record["evicted"], record["dropped"]) == (["m-3"], [])
-    shown = await server.client.get(f"/v1/rounds/{round_id}/result/evictions")
-    [proof] = Evictions.from_bytes(shown.content).proofs
-    round_ = server.coordinator.catalogue.rounds[round_id]
-    assert isinstance(round_.closing, Certificate)
-    check_proof(round_.attempt, round_.closing, proof)
+from veilsum.protocol.messages import Certificate, Chain, Erasure, ErasureRequest, Evictions, parse_message
 
 
 async def overdue(server: Server, party: Party, *silent: str) -> str:
@@ -93,24 +70,6 @@ async def test_the_uploads_of_an_overdue_round_are_deleted_once(server: Server, 
     assert await deletions() == 2
 
 
-async def test_the_admins_lost_is_checked_and_may_come_twice(server: Server, formed: Party) -> None:
-    round_id = await overdue(server, formed, "m-3", "m-4", "m-5")
-    context = bytes.fromhex((await server.view(round_id))["context"])
-    for key, named, cause in (
-        (formed.keys["m-0"], context, "bad-signature"),
-        (formed.admin, bytes(32), "wrong-context"),
-    ):
-        refused = await server.client.post(
-            f"/v1/rounds/{round_id}/lost", content=Lost.make_signed(key, context=named).to_bytes()
-        )
-        assert refused.json()["cause"] == cause
-    signed = Lost.make_signed(formed.admin, context=context)
-    answers = [
-        await server.client.post(f"/v1/rounds/{round_id}/lost", content=signed.to_bytes()) for _ in range(2)
-    ]
-    assert [answer.json()["state"] for answer in answers] == ["lost", "lost"]
-
-
 async def test_a_restart_in_each_new_state_goes_on_where_it_was(tmp_path: Path, party: Party) -> None:
     clock = Clock()
     async with running(tmp_path / "data", clock) as server:
@@ -129,13 +88,13 @@ async def test_a_restart_in_each_new_state_goes_on_where_it_was(tmp_path: Path, 
         assert (await then.play(server, round_id))["state"] == "erased"
         await then.done(server)
     async with running(lost, clock) as server:
-        assert (await server.view(round_id))["state"] == "lost"
+        assert (await party.lose(server, round_id))["state"] == "lost"  # sent again
         [link] = await server.coordinator.federations.read_links(party.federation)
         assert link.reason == "lost"
         assert refusal(await party.try_round(server)) == (409, "already-summed")
 
 
-async def test_evictions_survive_a_restart(tmp_path: Path, party: Party) -> None:
+async def test_a_false_dealer_is_evicted_and_stays_so_after_a_restart(tmp_path: Path, party: Party) -> None:
     party.false_dealer("m-3")
     async with running(tmp_path / "data") as server:
         round_id = await party.begun(server)
@@ -149,22 +108,15 @@ async def test_evictions_survive_a_restart(tmp_path: Path, party: Party) -> None
         assert (view["state"], view["evicted"]) == ("revealing", ["m-3"])
         asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
         assert isinstance(parse_message(asked.content), Evictions)
-        assert (await party.play(server, round_id))["state"] == "done"
-        assert (await party.check_result(server, round_id))["evicted"] == ["m-3"]
-
-
-async def test_a_void_step_is_opened_again_in_the_same_cohort_or_in_another(
-    server: Server, formed: Party
-) -> None:
-    round_id = await formed.open_round(server)
-    await formed.seal_all(server, round_id)
-    await server.cancel(round_id)
-    assert (await formed.play(server, round_id))["state"] == "voided"
-    await formed.open_cohort(server)  # of the same period
-    await formed.enrol(server)
-    view = await formed.play(server, await formed.open_round(server))
-    assert (view["state"], view["spec"]["period"]) == ("done", "period-0")
-    assert refusal(await formed.try_cohort(server)) == (409, "already-summed")
+        view = await party.play(server, round_id)
+        assert (view["state"], view["survivors"]) == ("done", list(party.ids))
+        record = await party.check_result(server, round_id)
+        assert (record["evicted"], record["dropped"]) == (["m-3"], [])
+        shown = await server.client.get(f"/v1/rounds/{round_id}/result/evictions")
+        [proof] = Evictions.from_bytes(shown.content).proofs
+        round_ = server.coordinator.catalogue.rounds[round_id]
+        assert isinstance(round_.closing, Certificate)
+        check_proof(round_.attempt, round_.closing, proof)
 
 
 async def test_a_context_that_only_begins_like_a_rounds_is_not_found(server: Server, formed: Party) -> None:

@@ -30,18 +30,6 @@ async def test_a_whole_round_publishes_the_plain_sum(server: Server, name: str) 
     assert party.heard() == set(party.ids)
 
 
-async def test_a_round_that_nobody_opened_is_voided_until_its_latest_end(
-    server: Server, formed: Party
-) -> None:
-    # Without its opening a decryptor can't sign VOID either.
-    round_id = await formed.open_round(server)
-    await server.pass_time(await server.view(round_id))
-    view = await server.until(round_id, "voiding")
-    assert (view["state"], view["fault"]["cause"]) == ("voiding", "survivors-too-few")
-    await server.pass_time(view)
-    assert (await server.until(view["round"], "erasing"))["state"] == "erasing"
-
-
 async def test_a_voided_attempt_names_its_cause_and_is_followed_by_the_next_attempt(
     server: Server, formed: Party
 ) -> None:
@@ -51,35 +39,14 @@ async def test_a_voided_attempt_names_its_cause_and_is_followed_by_the_next_atte
     cancelled = await server.cancel(round_id, "wrong data")
     assert (cancelled.json()["state"], cancelled.json()["ended"]) == ("voiding", False)
     view = await formed.play(server, round_id)
-    assert view["state"] == "voided"
-    assert view["fault"]["cause"] == "cancelled"
-    assert view["fault"]["detail"] == "wrong data"
-    assert view["survivors"] == []
+    assert (view["state"], view["survivors"]) == ("voided", [])
+    assert (view["fault"]["cause"], view["fault"]["detail"]) == ("cancelled", "wrong data")
     assert (await server.client.get(f"/v1/rounds/{round_id}/result")).status_code == 409
     following = await formed.open_round(server)
     assert [(await server.view(following))[k] for k in ("sequence", "attempt")] == ["1", 0]
     assert (await formed.play(server, following))["state"] == "done"
     await formed.check_result(server, following)
     assert refusal(await formed.try_round(server)) == (409, "already-summed")
-    third = await formed.open_round(server)  # of the next period
-    assert [(await server.view(third))[k] for k in ("sequence", "attempt")] == ["0", 0]
-
-
-async def test_garbage_statistics_fail_the_round_and_name_the_identity(server: Server, formed: Party) -> None:
-    formed.spoil["m-2"] = lambda vector: -5 * vector
-    round_id = await formed.open_round(server)
-    view = await formed.play(server, round_id)
-    assert (view["state"], view["fault"]["cause"]) == ("failed", "sum-check-failed")
-    assert view["fault"]["detail"].startswith("identity broken: ")
-    for path in ("result", "result/weights", "result/sums"):
-        refused = await server.client.get(f"/v1/rounds/{round_id}/{path}")
-        assert refusal(refused) == (409, "wrong-phase")
-        assert "failed" in refused.json()["detail"]
-    await server.tidy(round_id)
-    assert server.coordinator.blobs.list_names("results") == ()
-    certificate = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
-    assert certificate.status_code == 200
-    assert await formed.open_round(server)
 
 
 async def test_an_answer_after_the_end_changes_nothing(server: Server, formed: Party) -> None:

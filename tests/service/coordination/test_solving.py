@@ -10,6 +10,7 @@ from safetensors.numpy import load
 from service.coordination import solving
 from service.coordination.solving import SumsFile
 from tests.support.party import Party
+from tests.support.refusals import refusal
 from tests.support.serving import Server
 from veilsum.calibration.errors import NoRecords, SumCheckFailed
 from veilsum.study import answers
@@ -54,6 +55,10 @@ async def test_what_anyone_may_read_of_a_failed_sum_holds_none_of_its_numbers(
 
     where = "_read_exact" if isinstance(error, SumCheckFailed) else "solve_exact"
     monkeypatch.setattr(answers, where, failing)
-    view = await formed.play(server, await formed.open_round(server))
+    round_id = await formed.open_round(server)
+    view = await formed.play(server, round_id)
     assert (view["state"], view["fault"]["cause"]) == ("failed", "sum-check-failed")
     assert view["fault"]["detail"] == said
+    for path in ("result", "result/weights", "result/sums"):
+        assert refusal(await server.client.get(f"/v1/rounds/{round_id}/{path}")) == (409, "wrong-phase")
+    assert server.coordinator.blobs.list_names("results") == ()
