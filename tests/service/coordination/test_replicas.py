@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 from sqlalchemy import Connection, literal, select
 
@@ -17,14 +16,12 @@ from service.coordination.rounds import EndedRound
 from service.storage.dialects import Postgres
 from service.storage.tables import cohorts, leases, rounds
 from tests.service.pages.gallery import browser
-from tests.support.clients import signed
 from tests.support.party import SIX, Party
 from tests.support.refusals import refusal
 from tests.support.servers import Servers
 from tests.support.serving import Clock, Server, read_metric, two, wait_until
 from tests.support.simulator import After
-from veilsum.protocol.messages import Cards, Certificate, Ciphertexts
-from veilsum.protocol.rest import VERSION_HEADER
+from veilsum.protocol.messages import Cards, Ciphertexts
 
 pytestmark = pytest.mark.usefixtures("on_servers")
 
@@ -115,7 +112,7 @@ async def test_what_both_open_at_once_is_opened_once(tmp_path: Path, party: Part
 async def test_of_two_rosters_with_one_number_the_first_is_published(tmp_path: Path, party: Party) -> None:
     async with two(tmp_path / "data") as (one, other, both):
         await party.found(both)
-        for number in range(2, 14):
+        for number in range(2, 6):
             answers = await asyncio.gather(
                 *(
                     each.client.put(
@@ -158,37 +155,6 @@ async def test_a_replica_whose_bucket_stalls_hears_of_other_federations(
             release.set()
 
 
-async def test_a_card_and_a_reveal_wait_for_what_comes_of_others_at_the_other(
-    tmp_path: Path, party: Party
-) -> None:
-    async with two(tmp_path / "data") as (one, other, both):
-        await party.found(both)
-        cohort, card = f"/v1/cohorts/{await party.open_cohort(one)}", party.card_of("m-0").to_bytes()
-
-        async def sent(method: str, path: str, body: bytes, after: int) -> httpx.Response:
-            waits = {"after": after, "wait_s": 20}
-            return await other.client.request(method, path, content=body, params=waits)
-
-        waiting = asyncio.create_task(sent("PUT", f"{cohort}/cards/m-0", card, 0))
-        await other.client.get(cohort, params={"after": 0, "wait_s": 20})  # until the card is in
-        await party.enrol(one, party.ids[1:])
-        assert (await waiting).content == (await one.client.get(f"{cohort}/manifest/m-0")).content
-        await party.take_manifest(both)
-        round_id = await party.open_round(one)
-        where = f"/v1/rounds/{round_id}"
-        await party.play_until(both, round_id, "revealing")
-        asked = await other.client.get(f"{where}/requests/m-0")
-        certificate = Certificate.from_bytes(asked.content)
-        party.phases["m-0"], [reveal] = party.phases["m-0"].receive(
-            certificate, party.keys["m-0"], one.clock()
-        )
-        version = int(asked.headers[VERSION_HEADER])
-        waiting = asyncio.create_task(sent("POST", f"{where}/answers", reveal.to_bytes(), version))
-        await asyncio.sleep(0.2)
-        await party.play(one, round_id)
-        assert (await waiting).json() == (await one.client.get(f"{where}/result")).json()
-
-
 async def test_members_pair_at_either_side_by_side(tmp_path: Path, party: Party) -> None:
     """Each sends its pairing to both at once; each waits at one of them until all have paired."""
     async with two(tmp_path / "data") as (one, other, both):
@@ -216,7 +182,7 @@ async def test_members_pair_at_either_side_by_side(tmp_path: Path, party: Party)
 async def test_the_last_pairing_and_the_end_of_the_window_come_at_once(tmp_path: Path, party: Party) -> None:
     """One replica takes the pairing while the other ends the window: whichever is first, both see the same."""
     async with two(tmp_path / "data") as (one, other, both):
-        for number in range(4):
+        for number in range(2):
             if number:
                 await party.open_cohort(both, period=f"period-{number}")
                 await party.enrol(both, party.ids)
@@ -317,17 +283,6 @@ async def test_a_defect_that_one_change_finds_leaves_nobody_deaf(
         assert (await both.client.get("/readyz")).status_code == 200
 
 
-async def test_a_request_that_one_took_is_no_more_taken_by_the_other(tmp_path: Path) -> None:
-    party = Party(("m-0", "m-1", "m-2"), readers=("m-0",))
-    async with two(tmp_path / "data") as (one, other, _):
-        await party.begin(one)
-        path = f"/v1/rounds/{await party.done(one)}/result/sums"
-        request = other.client.build_request("GET", path)
-        headers = signed(request, "m-0", party.keys["m-0"], one.clock())
-        assert (await one.client.get(path, headers=headers)).status_code == 200
-        assert refusal(await other.client.get(path, headers=headers)) == (409, "request-replayed")
-
-
 async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_to_be_used(
     tmp_path: Path, party: Party
 ) -> None:
@@ -364,11 +319,10 @@ async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_t
         await party.check_result(both, second)
 
 
-@pytest.mark.parametrize("hours", [2, pytest.param(-2, marks=pytest.mark.slow)])
 async def test_a_replica_whose_machine_has_the_wrong_time_ends_nobodys_round(
-    tmp_path: Path, party: Party, hours: int
+    tmp_path: Path, party: Party
 ) -> None:
-    wrong = Clock(lambda: time.time() + 3600 * hours)
+    wrong = Clock(lambda: time.time() + 7200)
     async with two(tmp_path / "data", others=wrong) as (one, other, both):
         await party.begin(both)
         round_id = await party.open_round(other)
@@ -383,7 +337,7 @@ async def test_a_replica_whose_machine_has_the_wrong_time_ends_nobodys_round(
         assert "7200 s" in refused["detail"]
         # Both replicas set the process's gauge, each when it looks.
         await wrong.read_clock(other.coordinator.database)
-        assert read_metric("veilsum_clock_difference_seconds") == pytest.approx(3600 * hours, abs=5)
+        assert read_metric("veilsum_clock_difference_seconds") == pytest.approx(7200, abs=5)
         assert abs((await one.client.get("/readyz")).json()["clock_difference_s"]) < 5
 
 
@@ -424,20 +378,3 @@ async def test_every_page_and_count_is_right_at_a_replica_that_has_heard_nothing
         assert f"/rounds/{second}" in await shown(f"/cohorts/{party.cohort}")
         await cancel(second)
         assert (await party.play(one, second))["state"] == "voided"
-
-
-@pytest.mark.usefixtures("_deaf")
-async def test_what_one_replica_leaves_out_as_damaged_the_other_leaves_out_too(
-    tmp_path: Path, party: Party
-) -> None:
-    async with two(tmp_path / "data") as (one, other, both):
-        round_id = await party.begun(one)
-        await party.play_until(one, round_id, "checking")
-        blobs, folder = one.coordinator.blobs, f"events/{round_id}"
-        blobs.delete(f"{folder}/{blobs.list_names(folder)[2]}")
-        assert (await other.view(round_id))["fault"]["cause"] == "storage-damaged"
-        assert (await one.view(round_id))["state"] == "checking"
-        cancelled = await other.cancel(round_id)
-        assert cancelled.json()["state"] == "voiding"
-        assert await one.view(round_id) == await other.view(round_id)
-        assert (await party.play(both, round_id))["state"] == "voided"
