@@ -3,22 +3,18 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from service.coordination.events import Event
-from service.coordination.journal import APPENDED_OUTCOME, EVENTS_PER_READ, Journal, Outcome
+from service.coordination.journal import APPENDED_OUTCOME, Journal, Outcome
 from service.coordination.rounds import LiveRound
 from service.coordination.standing import Standing, replay_events
-from service.coordination.summing import Memory
 from tests.support.party import Party
 from tests.support.serving import Server
 from tests.support.simulator import After
-from veilsum.protocol.coordinator import Collecting
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.transcript import Transcript
 
 
 @pytest.fixture
@@ -91,36 +87,6 @@ async def test_nothing_is_kept_of_what_another_process_came_before(
     assert await round_._accept_decisions([chunk("m-0", 0), chunk("m-1", 0)]) == [None, None]
     _, stored, _ = await other.read_unseen(0)
     assert [event.body for event in stored][-3:] == [b'["m-3", 0]', b'["m-0", 0]', b'["m-1", 0]']
-
-
-async def test_stored_events_are_taken_up_many_at_a_time(
-    round_: LiveRound, server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for member in formed.ids:
-        await asyncio.gather(
-            *(round_._decisions.put_item(chunk(member, index)) for index in range(len(formed.chunks[member])))
-        )
-    await round_.pass_deadline(server.clock())  # its deadline is long past, and the scheduler may be first
-    stands, hops = round_.standing, list[int]()
-    assert stands is not None
-    begun = Collecting.begin(round_.attempt, round_.opened_s, stands.phase.setting.earlier)
-    cards = (await server.coordinator.catalogue.find_cohort(formed.cohort)).cards
-    first = Standing(begun, Transcript.begin(round_.attempt, cards), stands.timeline[:1])
-    host = replace(round_._host, memory=Memory(0), wake=lambda: None, on_garbage=lambda _: None)
-    again = LiveRound(host, round_.attempt, round_.opened_s, first)
-
-    async def hop(work: Any, *arguments: Any) -> Any:
-        if work is replay_events:
-            hops.append(len(arguments[-1]))
-        return work(*arguments)
-
-    monkeypatch.setattr(asyncio, "to_thread", hop)
-    await again.apply_stored()
-    found = again.standing
-    assert found is not None
-    assert found.seen == stands.seen == sum(hops) > EVENTS_PER_READ
-    assert max(hops) == EVENTS_PER_READ
-    assert (found.view, found.transcript, found.asked) == (stands.view, stands.transcript, stands.asked)
 
 
 @pytest.mark.parametrize("evicted", [False, True])

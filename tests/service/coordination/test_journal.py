@@ -44,6 +44,7 @@ async def test_a_process_ends_no_round_over_events_that_it_has_not_seen(
     assert [json.loads(each.body) for each in unseen if each.kind == "chunk"] == [
         ["m-1", index] for index in range(len(formed.chunks["m-1"]))
     ]
+    assert len((await late.read_unseen(0, 2))[1]) == 2
     cancel = Event(1.0, "cancel", b"a test")
     after, _ = replay_events(seen, [cancel])
     assert await late.append_events([cancel], after=after) == BEHIND_OUTCOME

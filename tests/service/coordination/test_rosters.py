@@ -10,7 +10,6 @@ from sqlalchemy import insert
 from service.coordination import federations
 from service.coordination.federations import Federations
 from service.storage.tables import rosters as table
-from tests.service.pages.gallery import browser
 from tests.support.party import Party
 from tests.support.refusals import refused
 from tests.support.serving import Server, carry_out
@@ -58,23 +57,6 @@ async def stored(server: Server, key: SigningKey, *versions: list[str]) -> str:
         values = {"federation": federation, "number": number, "body": made(key, number, members).to_bytes()}
         await carry_out(server.coordinator.database, insert(table).values(**values))
     return federation
-
-
-async def test_requests_and_pages_parse_each_roster_once(
-    server: Server, party: Party, parsed: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await party.found(server)
-    other = await stored(server, SigningKey(b"o" * 32), ["a", "b"], ["a"])
-    parsed.clear()
-    monkeypatch.setattr(server.coordinator, "federations", fresh_federations(server))
-    here = f"/v1/federations/{party.federation}"
-    paths = [f"{here}{rest}" for rest in ("", "/roster", "/chain", "/studies", "/runs")]
-    paths += [f"/federations/{party.federation}", f"/federations/{other}", "/federations"]
-    async with browser(server) as nobody:
-        answers = await asyncio.gather(*(nobody.get(path) for path in paths * 5))
-    assert {answer.status_code for answer in answers} == {200}
-    assert answers[1].content == party.roster.to_bytes()
-    assert sorted(parsed) == [1, 2]
 
 
 async def test_a_long_roster_holds_no_other_up_and_is_parsed_once(
