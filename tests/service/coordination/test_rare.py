@@ -3,7 +3,6 @@
 import asyncio
 import json
 import struct
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from service.coordination.jobs import SWEEP_S
 from tests.service.conftest import withholding
 from tests.support.party import COUNTS, WITHHOLDING, Party
 from tests.support.refusals import refusal
-from tests.support.serving import Clock, Server, again
+from tests.support.serving import Server
 from tests.support.simulator import After
 from veilsum.protocol import rest
 from veilsum.protocol.messages import Disclosure
@@ -135,19 +134,6 @@ async def test_what_was_disclosed_is_kept_until_the_sum_is_certified(
     await forgotten(server, count)
 
 
-async def test_what_was_disclosed_is_not_kept_beyond_its_study(
-    server: Server, counted: Counted, tmp_path: Path
-) -> None:
-    party, count = counted
-    assert (await party.shown(server, count, "m-0")).status_code == 200
-    later = Clock()
-    later.ahead_s = 81 * 86_400.0
-    async with again(server, tmp_path / "later", later) as server:
-        gone = await party.shown(server, count, "m-0")
-        assert gone.status_code == 409
-        assert (await server.view(count))["holders"] == COUNTS
-
-
 async def test_counts_that_nobody_can_have_fail_the_count_and_a_new_period_counts_again(
     server: Server, counting: Party
 ) -> None:
@@ -205,6 +191,7 @@ async def test_a_run_goes_on_under_a_later_version_after_its_disclosures_are_del
     server.clock.ahead_s += 2 * DAY_S + 60
     await server.coordinator.jobs.sweep_storage()
     assert DISCLOSURE_DOCUMENT not in server.coordinator.blobs.list_names(f"results/{count}")
+    assert refusal(await party.shown(server, count, "m-0")) == (409, "wrong-phase")
     await party.open_cohort(server, period=party.period)
     await party.enrol(server)
     following = await party.open_round(server)

@@ -205,27 +205,3 @@ async def test_a_certified_attempt_without_a_sum_is_repeated_over_exactly_its_su
     assert (view["state"], view["survivors"]) == ("done", list(formed.ids[:5]))
     await formed.check_result(server, again)
     assert (await server.cohort(formed.cohort))["step"] is None
-
-
-async def test_another_extractor_sums_the_same_records_again(
-    server: Server, counted: tuple[Party, str]
-) -> None:
-    party, _ = counted
-    await party.count(server, "rows")
-    first = await party.done(server)
-    context = (await server.view(first))["context"]
-    party.question = {**party.question, "extractor": "ab" * 32, "ring_bits": 48}
-    await party.publish_study(server, name="other")
-    await party.open_cohort(server, repeats=context)
-    await party.enrol(server)
-    again = await party.open_round(server)
-    spec = (await server.view(again))["spec"]
-    assert (spec["step"], spec["withheld"]) == ("sum", [2, 3, 4])
-    assert (await party.play(server, again))["state"] == "done"
-    await party.check_result(server, again)
-    party.question = {
-        **party.question,
-        "records": {"least": 50, "most": 400, "least_per_class": 5, "rows_per_id": 1},
-    }
-    await party.publish_study(server, name="third")
-    assert refusal(await party.try_cohort(server, repeats=context)) == (422, "repeat-mismatch")
