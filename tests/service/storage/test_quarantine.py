@@ -91,7 +91,7 @@ async def test_a_flipped_bit_in_how_a_round_ended_is_found(folder: Path, column:
         assert f"round {of['round']}" in (await server.client.get("/readyz")).json()["damaged"]
 
 
-@pytest.mark.parametrize("table", ["tokens", "audit", "events", "nonces"])
+@pytest.mark.parametrize("table", ["tokens", "events"])
 async def test_a_damaged_page_is_noticed_at_the_start(folder: Path, table: str) -> None:
     clock = opened(FOLDERS / f"{migrating.newest_format()}.tar.gz", folder)
     overwrite(folder, table)
@@ -104,7 +104,7 @@ async def test_a_damaged_page_is_noticed_at_the_start(folder: Path, table: str) 
         assert (await server.client.get(f"/federations/{DONE}")).status_code == 200
 
 
-@pytest.mark.parametrize("table", ["rounds", "coordinator", "alembic_version"])
+@pytest.mark.parametrize("table", ["rounds", "alembic_version"])
 async def test_a_file_that_cannot_be_started_with_says_so(folder: Path, table: str) -> None:
     clock = opened(FOLDERS / f"{migrating.newest_format()}.tar.gz", folder)
     overwrite(folder, table)
