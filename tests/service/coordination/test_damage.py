@@ -11,17 +11,16 @@ import pytest
 
 from service.coordination import jobs, summing
 from service.coordination.jobs import Jobs
-from service.coordination.rounds import LiveRound, Round
+from service.coordination.rounds import Round
 from service.coordination.summing import Memory, Summing, chunk_name
 from service.storage import blobs as storage_blobs
 from service.storage.blobs import Blobs
-from tests.service.conftest import Past, withholding
+from tests.service.conftest import Past
 from tests.service.storage.kept import count_damage, run_sql
 from tests.support.party import Party
 from tests.support.refusals import refusal
 from tests.support.serving import Server, running, wait_until
 from tests.support.simulator import After
-from veilsum.protocol.coordinator import Collecting
 
 
 @pytest.fixture
@@ -117,26 +116,6 @@ async def test_a_chunk_damaged_later_ends_the_attempt_in_words(server: Server, f
     view = await formed.play(server, round_id)
     assert view["state"] == "failed"
     says_whose(view, "m-3", 1)
-
-
-@pytest.mark.usefixtures("_small")
-async def test_an_attempt_that_nobody_has_certified_is_void(
-    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its records are not spent, and it is tried again."""
-    true, round_id = LiveRound.ranges_to_add, await formed.open_round(server)
-
-    def later(self: LiveRound) -> Any:
-        return ([], {}) if self.state == Collecting.name else true(self)
-
-    monkeypatch.setattr(LiveRound, "ranges_to_add", later)
-    before(monkeypatch, "_add_range", lambda _: flip(chunk(server, round_id, "m-3", 0)))
-    view = await formed.play(server, round_id)
-    assert view["state"] == "voided"
-    says_whose(view, "m-3", 0)
-    monkeypatch.setattr(LiveRound, "ranges_to_add", true)
-    again = await formed.done(server)
-    await formed.check_result(server, again)
 
 
 @pytest.mark.usefixtures("_small")
@@ -240,16 +219,6 @@ async def test_what_nobody_reads_is_compared_too(server: Server, formed: Party, 
     server.coordinator.scheduler.wake_up()
     names = {blob.name for blob in blobs}
     await wait_until(lambda: not names - set(server.coordinator.list_damaged()))
-
-
-async def test_a_count_discloses_no_damaged_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    party = withholding()
-    async with running(tmp_path) as server:
-        round_id = await party.begun(server)
-        before(monkeypatch, "_solve_round", lambda _: flip(chunk(server, round_id, "m-2", 0)))
-        view = await party.play(server, round_id)
-        assert view["state"] == "failed"
-        says_whose(view, "m-2", 0)
 
 
 @pytest.mark.usefixtures("_small")
