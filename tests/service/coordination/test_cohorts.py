@@ -1,6 +1,5 @@
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from tests.support.refusals import refusal
 from tests.support.serving import Server, running
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Cards, Enrolment, Entry, Manifest, Pairing
-from veilsum.protocol.rest import OCTETS_TYPE
 
 
 def changed(party: Party, member: str, **fields: Any) -> Enrolment:
@@ -238,24 +236,3 @@ async def test_a_cohort_of_a_superseded_roster_opens_no_round_and_its_run_goes_o
     await formed.enrol(server)
     assert (await formed.play(server, await formed.open_round(server)))["state"] == "done"
     assert refusal(await formed.try_cohort(server)) == (409, "already-summed")
-
-
-async def test_a_card_and_the_end_of_enrolment_are_stored_at_once(
-    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with running(tmp_path) as server:
-        await party.send_cards(server, party.ids[:5])
-        card = party.card_of("m-5").to_bytes()
-        write = server.coordinator.database.write
-
-        def full(_: object) -> Any:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(server.coordinator.database, "write", full)
-        refused = await put_card(server, party, "m-5", card)
-        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
-        assert (await server.cohort(party.cohort))["version"] == 5
-        monkeypatch.setattr(server.coordinator.database, "write", write)
-        assert (await put_card(server, party, "m-5", card)).headers["content-type"] == OCTETS_TYPE
-    async with running(tmp_path) as server:
-        assert (await server.cohort(party.cohort))["state"] == "pairing"
