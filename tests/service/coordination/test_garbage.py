@@ -22,6 +22,7 @@ async def test_what_a_process_deleted_before_it_died_is_vacuumed_and_noted_by_th
         monkeypatch.setattr(server.coordinator.database, "erase_deleted", broken)
         round_id = await party.done(server)
         await wait_until(lambda: not server.coordinator.blobs.list_names("uploads"))
+        server.coordinator.blobs.put(f"uploads/{round_id}/m-0/0", b"late")
     kind, forgotten = type(server.coordinator.database), list[Database]()
     forget = kind.erase_deleted
 
@@ -34,6 +35,7 @@ async def test_what_a_process_deleted_before_it_died_is_vacuumed_and_noted_by_th
         await server.coordinator.catalogue.find_round(round_id)
         await server.tidy(round_id)
         assert len(forgotten) == 1
+        assert server.coordinator.blobs.list_names("uploads") == ()
         entries = (await server.client.get("/v1/audit")).json()["entries"]
         assert [each["on"] for each in entries if each["action"] == "uploads deleted"] == [
             f"round_id={round_id}"

@@ -13,6 +13,7 @@ def asked(party: Party, round_id: str) -> list[str]:
     own = [
         round_,
         f"{round_}/opening",
+        f"{round_}/requests/m-0",
         f"{round_}/transcript",
         f"{round_}/result",
         f"{round_}/result/weights",
