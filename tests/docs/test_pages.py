@@ -75,7 +75,7 @@ def test_the_parser_takes_every_command(page: Path) -> None:
 def test_commands_in_sentences_exist() -> None:
     """`veilsum NAME --option …` in backquotes, on every page except the specification, which names hashed texts."""
     strange = set[tuple[str, str]]()
-    for page in {*READ, *(ROOT / each for each in BESIDE)} - {*(ROOT / "docs" / "protocol").iterdir()}:
+    for page in {*READ, *SHOWN} - {*(ROOT / "docs" / "protocol").iterdir()}:
         for line in re.findall(r"`(veilsum [^`]+)`", FENCE.sub("", page.read_text("utf-8"))):
             name, rest = named(re.split(r"[\s/=]+", line))
             known = {
@@ -88,14 +88,6 @@ def test_commands_in_sentences_exist() -> None:
     assert strange == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))
-def test_links_lead_somewhere(page: Path) -> None:
-    there = {str(path.relative_to(ROOT / "docs")) for path in PAGES} | MADE
-    for link in re.findall(r"(?<!!)\[[^\]]+\]\((?!https?:|#)([^)#\s]+)", page.read_text("utf-8")):
-        in_docs = os.path.normpath(page.parent.relative_to(ROOT / "docs") / link)
-        assert in_docs in there or (page.parent / link).exists(), link
-
-
 def anchors(page: Path) -> set[str]:
     """Return link targets after `#`: explicit ids, and headings as the site writes them."""
     found = set[str]()
@@ -106,15 +98,17 @@ def anchors(page: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, *(ROOT / each for each in BESIDE)], ids=lambda page: str(page.relative_to(ROOT))
-)
-def test_anchors_exist(page: Path) -> None:
-    for path, anchor in re.findall(
-        r"(?<!!)\[[^\]]+\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)", page.read_text("utf-8")
-    ):
+SHOWN = [*PAGES, *(ROOT / each for each in BESIDE)]
+LINK = re.compile(r"(?<!!)\[[^\]]+\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for path, anchor in LINK.findall(page.read_text("utf-8")):
         target = page.parent / path if path else page
-        if target.exists():  # pages made from the code have other tests
+        in_docs = os.path.relpath(target, ROOT / "docs")
+        assert target.exists() or in_docs in MADE, path
+        if anchor and target.exists():  # pages made from the code have other tests
             assert anchor in anchors(target), (path, anchor)
 
 
@@ -302,7 +296,7 @@ def test_each_sentence_of_the_promise_has_its_tests() -> None:
 
 def test_targets_and_scripts_that_pages_name_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    for page in (*PAGES, *(ROOT / each for each in (*BESIDE, "README.md"))):
+    for page in (*SHOWN, ROOT / "README.md"):
         text = page.read_text("utf-8")
         named = set(re.findall(r"(?:`|^\$ |^)make ([a-z-]+)", text, re.MULTILINE))
         assert named <= targets, (page.name, named - targets)
@@ -314,11 +308,7 @@ def test_targets_and_scripts_that_pages_name_exist() -> None:
 TOP = "assurance|benchmarks|client_sdk|deploy|docs|examples|research|service|tests|training|veilsum"
 
 
-@pytest.mark.parametrize(
-    "page",
-    [*PAGES, ROOT / "README.md", *(ROOT / each for each in BESIDE)],
-    ids=lambda page: str(page.relative_to(ROOT)),
-)
+@pytest.mark.parametrize("page", [*SHOWN, ROOT / "README.md"], ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_and_functions_that_pages_name_exist(page: Path) -> None:
     """`path/of/file.py`, and names after it: `path.py::test`, or ``path.py`, `Class.method``."""
     text = page.read_text("utf-8")
