@@ -87,7 +87,13 @@ SUITES = {
             ),
         ),
     ),
-    "client_sdk": Suite(("client_sdk",), ("tests/client_sdk",)),
+    "client_sdk": Suite(
+        ("client_sdk",),
+        (
+            *("tests/client_sdk", "assurance/vectors/test_vectors.py"),
+            *("assurance/reference/test_records.py", "assurance/attacks/test_refusals_store_nothing.py"),
+        ),
+    ),
 }
 PRELOADED = (
     "numpy",
