@@ -18,8 +18,7 @@ from client_sdk.result import Result
 from service.coordination.journal import Journal
 from tests.support.lying_members import founded
 from tests.support.party import Party
-from tests.support.serving import running
-from tests.support.stage import coordinator
+from tests.support.serving import coordinator, running
 
 ROOT = Path(__file__).parents[1]
 OURS = tuple(f"{ROOT / package}/" for package in ("client_sdk", "service", "training", "veilsum"))

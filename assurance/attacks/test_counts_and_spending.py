@@ -14,7 +14,7 @@ from client_sdk.records import Records
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from tests.support.consortium import DIM, NOISY, Consortium
-from tests.support.stage import Stage, standing
+from tests.support.serving import Stage, standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

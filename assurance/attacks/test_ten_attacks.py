@@ -41,7 +41,7 @@ from tests.support.consortium import (
     unchanged,
 )
 from tests.support.lying_members import founded
-from tests.support.stage import Sent, Stage, coordinator
+from tests.support.serving import Sent, Stage, coordinator
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NOTHING_REVEALED, Erased, Study

@@ -21,7 +21,7 @@ from client_sdk.store import Store
 from client_sdk.transport import BlockingDriver
 from tests.client_sdk.conftest import closed, stage
 from tests.support.consortium import CLASSES, DIM, NOISY, WITHHOLDING, Consortium, Tap
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.cli.commands.member import load_unexported
 from veilsum.cli.rehearsing import Rehearsed, rehearse
 from veilsum.cli.running import find_study

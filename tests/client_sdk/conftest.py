@@ -11,7 +11,7 @@ from client_sdk.identity import Identity
 from client_sdk.result import Result
 from tests.support.consortium import Consortium
 from tests.support.remembered import remembered
-from tests.support.stage import Stage, standing
+from tests.support.serving import Stage, standing
 from veilsum.protocol import round_spec
 from veilsum.protocol.messages import Certificate, Vote, void_hash
 from veilsum.protocol.shamir import share_secrets

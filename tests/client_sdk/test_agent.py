@@ -23,7 +23,7 @@ from service.coordination.documents import Publication
 from tests.support.answers import changed, rewritten
 from tests.support.consortium import NOISY, WITHHOLDING, Consortium
 from tests.support.refusals import refused
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.rest import RoundView

@@ -16,7 +16,7 @@ from client_sdk.progress import Reporter
 from client_sdk.retry import RetryingClient
 from client_sdk.transport import BlockingDriver
 from tests.support.refusals import refused
-from tests.support.stage import Still
+from tests.support.serving import Still
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.rest import (
     MAX_ANSWER_BYTES,

@@ -11,7 +11,7 @@ from client_sdk.combined import Combined
 from client_sdk.result import Result
 from tests.support.consortium import DIM, Consortium
 from tests.support.refusals import refused
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.record import CombinedRecord, PartView, SolutionView, sign_record
 from veilsum.study.answers import compute_answer, read_pooled

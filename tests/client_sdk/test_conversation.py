@@ -15,7 +15,7 @@ from service.coordination.summing import DamagedChunkError
 from tests.client_sdk.conftest import dealing_falsely
 from tests.support.consortium import CLASSES, DIM, Consortium
 from tests.support.refusals import refused
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.record import sign_record

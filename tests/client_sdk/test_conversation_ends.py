@@ -15,7 +15,7 @@ from client_sdk.session import Session, ready_of
 from tests.support import refusals
 from tests.support.consortium import NOISY, Consortium, hostile, nothing
 from tests.support.refusals import ended
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed, Ready
 

@@ -18,7 +18,7 @@ from tests.support import refusals
 from tests.support.answers import changed, refused
 from tests.support.consortium import DIM, NOISY, RECORDS, Consortium, hostile, unchanged
 from tests.support.refusals import ended
-from tests.support.stage import Sent, Stage
+from tests.support.serving import Sent, Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.coordinator import Collecting

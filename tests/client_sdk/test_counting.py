@@ -21,7 +21,7 @@ from client_sdk.store import Store
 from tests.support.answers import changed
 from tests.support.consortium import DIM, LEAST, WITHHOLDING, Consortium
 from tests.support.refusals import refused
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.calibration.head_file import Calibrated

@@ -17,7 +17,7 @@ from client_sdk.reservations import State
 from client_sdk.result import Result
 from tests.support.consortium import NOISY, WITHHOLDING, Consortium, Steps, Stopped
 from tests.support.machine import Machine
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 
 
 def life(consortium: Consortium, cohort: str, member: str, records: Records | None) -> Flow[Any]:

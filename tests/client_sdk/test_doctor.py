@@ -17,7 +17,7 @@ from client_sdk.policy import Policy
 from client_sdk.transport import BlockingDriver
 from tests.support.answers import changed
 from tests.support.consortium import Consortium
-from tests.support.stage import Sent
+from tests.support.serving import Sent
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.request_signature import SIGNATURE_LIFETIME_S
 

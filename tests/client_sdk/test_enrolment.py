@@ -13,7 +13,7 @@ from client_sdk.session import ready_of
 from tests.support.answers import invited
 from tests.support.consortium import NOISY, Consortium
 from tests.support.refusals import refused
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Enrolled, Ready

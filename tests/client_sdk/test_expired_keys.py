@@ -17,7 +17,7 @@ from tests.support.answers import message
 from tests.support.consortium import NOISY, WITHHOLDING, Consortium, Stopped, nothing, unchanged
 from tests.support.machine import Machine
 from tests.support.refusals import ended, refused
-from tests.support.stage import Sent, Stage, kind_of
+from tests.support.serving import Sent, Stage, kind_of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import MemberPhase, Ready
 from veilsum.protocol.messages import Certificate, ErasureRequest

@@ -12,7 +12,7 @@ from client_sdk.errors import NoResult, PeerFault
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from tests.support.consortium import Consortium
-from tests.support.stage import Stage, standing
+from tests.support.serving import Stage, standing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import Lost
 from veilsum.protocol.study import DAY_S

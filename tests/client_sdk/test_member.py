@@ -26,8 +26,7 @@ from client_sdk.operator import Operator
 from client_sdk.store import Store
 from client_sdk.transport import BlockingDriver
 from tests.support.consortium import NOISY, WITHHOLDING, Consortium
-from tests.support.serving import TOKEN
-from tests.support.stage import Stage, coordinator
+from tests.support.serving import TOKEN, Stage, coordinator
 from veilsum.protocol import round_spec
 
 URL = "https://sum.example.org"

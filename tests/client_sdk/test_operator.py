@@ -4,7 +4,7 @@ from client_sdk.environment import Environment
 from client_sdk.operator import Operator
 from client_sdk.transport import BlockingDriver
 from tests.support.consortium import Consortium
-from tests.support.stage import Line
+from tests.support.serving import Line
 
 
 def test_the_admin_publishes_rosters_with_its_own_key(consortium: Consortium) -> None:

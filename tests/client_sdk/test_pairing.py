@@ -12,7 +12,7 @@ from client_sdk.errors import NotEnrolled
 from client_sdk.reservations import State
 from tests.support.consortium import Consortium
 from tests.support.refusals import refused
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Enrolled, Lapsed, MemberPhase, Paired, Ready
 from veilsum.protocol.pairing import lapse_s

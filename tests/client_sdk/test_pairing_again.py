@@ -12,7 +12,7 @@ import pytest
 from client_sdk.database import StateDatabase
 from client_sdk.effects import Pause, Request
 from tests.support.consortium import Consortium, asked
-from tests.support.stage import Sent, Stage
+from tests.support.serving import Sent, Stage
 from veilsum.protocol.member import Lapsed, Paired, Ready
 from veilsum.protocol.messages import Pairing
 

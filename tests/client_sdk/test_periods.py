@@ -10,7 +10,7 @@ from client_sdk.records import Records
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from tests.support.consortium import CLASSES, DIM, Consortium
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.calibration.head import Head
 from veilsum.calibration.judge_tables import BY_CLASS, JOINT, ShownHeads
 from veilsum.study.judgement import TABLES_DOCUMENT

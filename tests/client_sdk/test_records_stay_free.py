@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from client_sdk.reservations import Run
-    from tests.support.stage import Stage
+    from tests.support.serving import Stage
 
 HOSPITALS = 5
 KEYS = ("a", "b", "c", "d", "e", "f", "g")

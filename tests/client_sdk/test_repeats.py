@@ -10,7 +10,7 @@ from client_sdk.errors import Declined, Misuse
 from client_sdk.records import Records
 from client_sdk.result import Result
 from tests.support.consortium import DIM, WITHHOLDING, Consortium, hostile
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.protocol.messages import Study
 
 OTHER = {"extractor": "ab" * 32}

@@ -14,7 +14,7 @@ from client_sdk.result import TRANSCRIPT_FILE, Result
 from tests.support.consortium import Consortium
 from tests.support.forging import again
 from tests.support.refusals import refused
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import Certificate, Survivor, VoidRequest, Vote, parse_message
 from veilsum.protocol.record import DisputeView, sign_record

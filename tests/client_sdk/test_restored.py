@@ -16,7 +16,7 @@ from tests.support.answers import Answer, changed, message
 from tests.support.answers import refused as refused_with
 from tests.support.consortium import Consortium, stored_in
 from tests.support.forging import again
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import NO_REASON, Certificate, KeyCard, Lost, Vote, survivors_hash

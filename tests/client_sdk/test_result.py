@@ -19,7 +19,7 @@ from client_sdk.result import Result
 from tests.support.consortium import CLASSES, Consortium
 from tests.support.forging import again, tensor
 from tests.support.refusals import refused
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.calibration import CalibrationError, FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.disputes import Dispute, vertex_cover

@@ -15,7 +15,7 @@ from client_sdk.progress import Progress, Reporter, Step
 from client_sdk.retry import RetryingClient
 from service.http.problems import problem_of
 from tests.support.refusals import refused
-from tests.support.stage import Still
+from tests.support.serving import Still
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault as Fault
 

@@ -8,7 +8,7 @@ from client_sdk.errors import PeerFault
 from client_sdk.store import Store
 from tests.support.answers import refused
 from tests.support.consortium import WITHHOLDING, Consortium, hostile, unchanged
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.protocol.causes import Cause
 
 QUESTION = {**WITHHOLDING, "withhold": {"margin": 1}, "members_min": 6}

@@ -12,7 +12,7 @@ from client_sdk.effects import Flow
 from client_sdk.identity import Identity
 from client_sdk.member import Member
 from tests.support.consortium import Consortium
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.protocol.codec import SecretBytes, Struct
 
 CANARY = b"CANARY-CANARY-CANARY-CANARY-32by"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from client_sdk.environment import Environment
 from tests.support.consortium import Consortium
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.protocol.member import Closed, Ready
 from veilsum.protocol.member.attempting import Attempting
 

@@ -18,7 +18,7 @@ from service.coordination import federations
 from tests.support.answers import invited
 from tests.support.consortium import DIM, LEAST, NOISY, Consortium, hostile, unchanged
 from tests.support.refusals import refused
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey

@@ -16,7 +16,7 @@ from tests.study.specs import fields_of
 from tests.support.consortium import NOISY, Consortium
 from tests.support.forging import tensor
 from tests.support.refusals import refused
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.protocol.causes import Cause
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from client_sdk.progress import Step
 from tests.support.consortium import WITHHOLDING, Consortium
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 
 
 def test_an_upload_counts_its_records_before_it_leaves(stage: Stage, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from client_sdk.result import Result
 from tests.client_sdk.test_result import signed
 from tests.support.consortium import NOISY, Consortium
 from tests.support.refusals import refused
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.rest import NoiseView
 

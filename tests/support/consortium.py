@@ -43,9 +43,8 @@ from service.coordination.federations import Federations
 from service.coordination.journal import read_survivors
 from service.coordination.rounds import LiveRound, Round
 from tests.support.answers import Answer, rewritten
-from tests.support.serving import TOKEN
+from tests.support.serving import TOKEN, Line, Sent, Stage, kind_of
 from tests.support.simulator import simulated_content, simulated_question, simulated_roster
-from tests.support.stage import Line, Sent, Stage, kind_of
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Certificate, Link, Lost, Roster, Study, Terms
 from veilsum.protocol.record import ResultRecord, sign_record

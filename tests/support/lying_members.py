@@ -11,7 +11,7 @@ from client_sdk import upload
 from client_sdk.reservations import Reservations, Run
 from client_sdk.session import Session
 from tests.support.consortium import Consortium
-from tests.support.stage import Stage
+from tests.support.serving import Stage
 from veilsum.protocol.round_spec import RoundSpec
 
 

@@ -17,8 +17,7 @@ from service.storage.nonces import DELETE_EVERY_S, Nonce, Nonces
 from service.storage.tables import nonces
 from tests.support.party import SIX, Party
 from tests.support.refusals import refusal
-from tests.support.serving import Server, running
-from tests.support.stage import Stage
+from tests.support.serving import Server, Stage, running
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import parse_message
 from veilsum.protocol.request_signature import Target, content_digest, sign_request
