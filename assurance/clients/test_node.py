@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from tests.support.cli import CLASSES, DIM, TOKEN, Cli, Consortium, records, threaded
+from tests.support.cli import CLASSES, DIM, TOKEN, Cli, CliConsortium, records, threaded
 from tests.support.servers import lacking
 from tests.support.serving import Process
 
@@ -77,7 +77,7 @@ def call(node: str, *words: object) -> subprocess.CompletedProcess[str]:
 
 
 def hold_run(node: str, folder: Path, url: str) -> None:
-    c = Consortium(Cli(folder, url), 4, withhold=True)
+    c = CliConsortium(Cli(folder, url), 4, withhold=True)
     made = call(
         node, "new", folder / "stranger", "--member", STRANGER, "--admin-key", c.admin, "--held-out", 0
     )

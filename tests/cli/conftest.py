@@ -10,7 +10,7 @@ import structlog
 from service.access.accepting import PooledServer
 from service.access.connections import Connection
 from service.settings import Settings
-from tests.support.cli import TOKEN, Cli, Consortium, Outcome, run, streams
+from tests.support.cli import TOKEN, Cli, CliConsortium, Outcome, run, streams
 from veilsum.cli.console import print_values
 
 
@@ -59,14 +59,14 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def held(url: str, tmp_path_factory: pytest.TempPathFactory) -> Consortium:
+def held(url: str, tmp_path_factory: pytest.TempPathFactory) -> CliConsortium:
     """Three members with a result; tests leave their folders unchanged."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("VEILSUM_")]:
             patch.delenv(name)
         patch.setattr(os, "fsync", lambda _descriptor: None)
         edits = {"publish = []": 'publish = ["pooled"]'}
-        made = Consortium(Cli(tmp_path_factory.mktemp("held"), url), edits=edits)
+        made = CliConsortium(Cli(tmp_path_factory.mktemp("held"), url), edits=edits)
         made.held()
     return made
 
@@ -89,10 +89,10 @@ def remote(cli: Cli, url: str) -> Cli:
 
 
 @pytest.fixture
-def consortium(remote: Cli) -> Callable[..., Consortium]:
+def consortium(remote: Cli) -> Callable[..., CliConsortium]:
     """Makes a federation with a published study."""
 
-    def make(members: int = 3, **options: Any) -> Consortium:
-        return Consortium(remote, members, **options)
+    def make(members: int = 3, **options: Any) -> CliConsortium:
+        return CliConsortium(remote, members, **options)
 
     return make

@@ -12,13 +12,13 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from tests.support.cli import CLASSES, DIM, EXTRACTOR, PATIENCE_S, PERIOD, Cli, Consortium, records
+from tests.support.cli import CLASSES, DIM, EXTRACTOR, PATIENCE_S, PERIOD, Cli, CliConsortium, records
 from veilsum.cli.commands import pilot
 from veilsum.cli.demo.processes import DemoError
 from veilsum.cli.tables import Table
 from veilsum.study.canaries import CanaryPack
 
-Make = Callable[..., Consortium]
+Make = Callable[..., CliConsortium]
 COLUMNS = [f"f{place}" for place in range(DIM)]
 COUNT = 12
 

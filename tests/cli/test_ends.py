@@ -7,16 +7,16 @@ import pytest
 
 from client_sdk.operator import Operator
 from client_sdk.store import Store
-from tests.support.cli import PATIENCE_S, PERIOD, Cli, Consortium, until
+from tests.support.cli import PATIENCE_S, PERIOD, Cli, CliConsortium, until
 from veilsum.protocol.messages import Roster
 from veilsum.protocol.rest import RoundView
 
-Make = Callable[..., Consortium]
+Make = Callable[..., CliConsortium]
 QUICK = {"upload = 600": "upload = 1", "answer = 60": "answer = 1"}
 """The shortest attempt lasts upload + 3 · answer."""
 
 
-def overdue(c: Consortium) -> str:
+def overdue(c: CliConsortium) -> str:
     """Play a round past its latest end, with nothing uploaded."""
     cohort = c.enrolled()
     view = c.cli.operate("operator", "round", "open", cohort, "--lifetime-s", 5)

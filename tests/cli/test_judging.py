@@ -13,7 +13,7 @@ import pytest
 from client_sdk import Identity, Member, Policy, Result
 from client_sdk.comparison import Judgement
 from tests.client_sdk.test_comparison import rare
-from tests.support.cli import CLASSES, PATIENCE_S, PERIOD, TOKEN, Cli, Consortium, later, records, threaded
+from tests.support.cli import CLASSES, PATIENCE_S, PERIOD, TOKEN, Cli, CliConsortium, later, records, threaded
 from veilsum.cli.features import read_records
 from veilsum.cli.judged_report import print_comparison
 
@@ -31,7 +31,7 @@ JUDGE_EDITS = {
 
 
 @pytest.fixture
-def judged(consortium: Callable[..., Consortium]) -> Consortium:
+def judged(consortium: Callable[..., CliConsortium]) -> CliConsortium:
     """Three members with a result, and held-out records enough to judge it."""
     c = consortium(held_out=0.5, edits=JUDGE_EDITS)
     rng = np.random.default_rng(3)
@@ -44,14 +44,14 @@ def judged(consortium: Callable[..., Consortium]) -> Consortium:
     return c
 
 
-def take_part(c: Consortium, member: str, period: str) -> list[Result]:
+def take_part(c: CliConsortium, member: str, period: str) -> list[Result]:
     policy = Policy(admin_key=c.admin, approved={c.approval})
     data = read_records(c.files[c.members.index(member)])
     with Member(c.cli.url, Identity.load(c.folder / member), policy) as joined:
         return [*joined.join(data, once=True, period=period)]
 
 
-def judge(c: Consortium, period: str, *more: object) -> tuple[dict[str, Any], list[Result]]:
+def judge(c: CliConsortium, period: str, *more: object) -> tuple[dict[str, Any], list[Result]]:
     """Hold a judgement; return what the operator's command printed, and the members' results."""
     words = c.cli.at("operator", "judge", c.study, "--period", period, "--token", TOKEN, "--json", *more)
     run, joins = (
@@ -64,7 +64,7 @@ def judge(c: Consortium, period: str, *more: object) -> tuple[dict[str, Any], li
     return outcome.values, results
 
 
-def test_an_operator_judges_the_newest_head_and_later_another(judged: Consortium) -> None:
+def test_an_operator_judges_the_newest_head_and_later_another(judged: CliConsortium) -> None:
     c = judged
     said, results = judge(c, "judge-1")
     head = Result.load(c.result("m0"))
@@ -95,7 +95,7 @@ def test_an_operator_judges_the_newest_head_and_later_another(judged: Consortium
 
 
 def test_join_and_card_show_what_finds_rare_positives(
-    held: Consortium, rare: Judgement, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    held: CliConsortium, rare: Judgement, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = Result.load(held.result("m0"))
     replace(result, judged=rare).save(tmp_path / "judged")
@@ -106,14 +106,14 @@ def test_join_and_card_show_what_finds_rare_positives(
         assert f"{rare.detection.threshold:+.4g}" in text
 
 
-def _accuracies(c: Consortium, head: Result) -> Iterator[float]:
+def _accuracies(c: CliConsortium, head: Result) -> Iterator[float]:
     for path in c.files:
         data = read_records(path)
         yield head.evaluate(data.features, data.labels)
 
 
 def test_a_study_without_a_judge_or_a_head_is_told_so(
-    consortium: Callable[..., Consortium], remote: Cli
+    consortium: Callable[..., CliConsortium], remote: Cli
 ) -> None:
     c = consortium()
     outcome = remote(*c.cli.at("operator", "judge", c.study, "--token", TOKEN))

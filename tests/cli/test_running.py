@@ -10,7 +10,7 @@ import pytest
 
 from client_sdk.errors import Unreachable
 from service.coordination import solving
-from tests.support.cli import EXTRACTOR, PATIENCE_S, PERIOD, TOKEN, Cli, Consortium, later, records
+from tests.support.cli import EXTRACTOR, PATIENCE_S, PERIOD, TOKEN, Cli, CliConsortium, later, records
 from veilsum.cli import running
 from veilsum.cli.remote import open_operator
 from veilsum.cli.round_view import progress_line
@@ -19,7 +19,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.rest import CohortView, RoundView
 
-Make = Callable[..., Consortium]
+Make = Callable[..., CliConsortium]
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from tests.support.cli import (
     PERIOD,
     TOKEN,
     Cli,
-    Consortium,
+    CliConsortium,
     later,
     records,
     until,
@@ -32,7 +32,7 @@ from tests.support.cli import (
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.protocol.messages import Study
 
-Make = Callable[..., Consortium]
+Make = Callable[..., CliConsortium]
 
 
 def test_the_whole_story(consortium: Make, remote: Cli) -> None:
@@ -184,7 +184,7 @@ def test_periods_add_up(consortium: Make, remote: Cli) -> None:
     np.testing.assert_allclose(load_file(head)["weights"], expected, rtol=0, atol=1e-6)
 
 
-def test_a_changed_result_does_not_verify(held: Consortium, cli: Cli) -> None:
+def test_a_changed_result_does_not_verify(held: CliConsortium, cli: Cli) -> None:
     folder = Path(shutil.copytree(held.result("m0"), "result"))
     verify = ("verify", folder, "--admin-key", held.admin)
     assert cli(*verify).code == 0
@@ -210,7 +210,9 @@ def test_a_changed_result_does_not_verify(held: Consortium, cli: Cli) -> None:
     assert cli.json(*verify)["not_checked"] == ["weights.onnx"]
 
 
-def test_without_the_admins_key_nobody_is_told_that_a_result_is_verified(held: Consortium, cli: Cli) -> None:
+def test_without_the_admins_key_nobody_is_told_that_a_result_is_verified(
+    held: CliConsortium, cli: Cli
+) -> None:
     folder = held.result("m0")
     outcome = cli("verify", folder)
     assert (outcome.code, "Verified" in outcome.out) == (3, False)

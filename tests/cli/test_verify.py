@@ -11,7 +11,7 @@ import pytest
 
 from client_sdk import Identity, Result
 from tests.protocol.transcripts import bad_share, played
-from tests.support.cli import Cli, Consortium
+from tests.support.cli import Cli, CliConsortium
 from tests.support.forging import again, false_dealers, other_secrets
 from tests.support.simulator import Federation
 from veilsum.protocol.causes import Cause
@@ -19,7 +19,7 @@ from veilsum.protocol.messages import Message, Receipt, Refusal, UploadHeader, V
 from veilsum.protocol.replay import Finding
 from veilsum.protocol.rest import MAX_TRANSCRIPT_BYTES
 
-Make = Callable[..., Consortium]
+Make = Callable[..., CliConsortium]
 
 
 def saved(federation: Federation, name: str = "t.json") -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 
 from client_sdk import Result
-from tests.support.cli import TOKEN, Cli, Consortium
+from tests.support.cli import TOKEN, Cli, CliConsortium
 from veilsum.cli.demo.coordinator import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -177,7 +177,7 @@ def held(images: Images, folder: Path) -> dict[str, Any]:
             [sys.executable, DOCKER / "healthcheck.py", str(port)], check=False, timeout=10
         ).returncode
         started = time.monotonic()
-        consortium = Consortium(Cli(folder, url))
+        consortium = CliConsortium(Cli(folder, url))
         _, printed = consortium.held()
         result = Result.load(consortium.result("m0"))
         result.verify(bytes.fromhex(consortium.admin))

@@ -3,12 +3,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.cli import CLASSES, DIM, PATIENCE_S, Consortium
+from tests.support.cli import CLASSES, DIM, PATIENCE_S, CliConsortium
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_member_of_own_features_takes_part(consortium: Callable[..., Consortium]) -> None:
+def test_a_member_of_own_features_takes_part(consortium: Callable[..., CliConsortium]) -> None:
     c = consortium()
     run, joins = c.run(), [c.join(member) for member in c.members[1:]]
     words = ("--url", c.cli.url, "--folder", c.folder / "m0", "--admin-key", c.admin, "--approve", c.approval)

@@ -14,7 +14,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from client_sdk import Identity, Result
-from tests.support.cli import CLASSES, DIM, PATIENCE_S, TOKEN, Consortium
+from tests.support.cli import CLASSES, DIM, PATIENCE_S, TOKEN, CliConsortium
 from tests.support.servers import lacking
 from veilsum.cli.demo.coordinator import free_port
 
@@ -85,7 +85,7 @@ def example(name: str, script: str, settings: dict[str, Any], folder: Path) -> d
     return found
 
 
-def digits(consortium: Callable[..., Consortium], dim: int, classes: int) -> Consortium:
+def digits(consortium: Callable[..., CliConsortium], dim: int, classes: int) -> CliConsortium:
     """A federation with a study of digits."""
     keys = ", ".join(f'"class-{index}"' for index in range(classes))
     own = ", ".join(f'"class-{index}"' for index in range(CLASSES))
@@ -97,7 +97,7 @@ def digits(consortium: Callable[..., Consortium], dim: int, classes: int) -> Con
     return consortium(edits=edits)
 
 
-def test_flower_trains_and_veilsum_calibrates(consortium: Callable[..., Consortium]) -> None:
+def test_flower_trains_and_veilsum_calibrates(consortium: Callable[..., CliConsortium]) -> None:
     c = digits(consortium, 32, 10)
     x, y = load_digits(return_X_y=True)
     x = x / 16 - 0.5
@@ -213,7 +213,7 @@ def test_flower_s_nodes_ask_whom_they_were_told_and_its_server_takes_one_head(tm
         assert found[each] != "4.0"
 
 
-def test_an_nvflare_executor_takes_part(consortium: Callable[..., Consortium]) -> None:
+def test_an_nvflare_executor_takes_part(consortium: Callable[..., CliConsortium]) -> None:
     c = consortium()
     settings = {
         "url": c.cli.url,

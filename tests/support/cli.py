@@ -138,7 +138,7 @@ class Cli:
         return self.json(*self.at(*words), "--token", TOKEN)
 
 
-class Consortium:
+class CliConsortium:
     """A federation with a published study, set up by commands alone.
 
     Args:
