@@ -9,12 +9,8 @@ def test_the_log_is_fetched_and_checked(remote: Cli) -> None:
     reader = ("--token", made["secret"])
     first = remote.json(*remote.at("operator", "audit", "verify"), *reader)
     assert first["complete"] is True
-    remote.operate(
-        "operator",
-        "token",
-        "revoke",
-        remote.operate("operator", "token", "new", "x", "--scope", "audit")["token"],
-    )
+    other = remote.operate("operator token new", "x", "--scope audit")
+    remote.operate("operator token revoke", other["token"])
     second = remote.json(*remote.at("operator", "audit", "verify", "--head", first["head"]), *reader)
     assert second["entries"] >= first["entries"] + 2
     assert second["noted_heads_found"] == 1
@@ -23,16 +19,8 @@ def test_the_log_is_fetched_and_checked(remote: Cli) -> None:
     assert made["secret"] not in Path("log.json").read_text()
     remote.json("admin", "roster", "r.json", "--member", f"a={'ab' * 32}", "--url", remote.url)
     key_of = json.loads(Path("r.json").read_text())["coordinator"]
-    offline = (
-        "operator",
-        "audit",
-        "verify",
-        "log.json",
-        "--coordinator-key",
-        key_of,
-        "--head",
-        second["head"],
-    )
+    words = ("operator audit verify", "log.json", "--coordinator-key", key_of)
+    offline = (*words, "--head", second["head"])
     assert remote.json(*offline)["head"] == exported["head"]
     page = json.loads(Path("log.json").read_text())
     page["entries"][1]["who"] = "member somebody-else"

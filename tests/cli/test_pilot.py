@@ -115,18 +115,7 @@ def test_a_noisy_pilot_warns_of_a_head_that_finds_no_positives(cli: Cli, tmp_pat
     labels = (np.arange(1200) % 33 == 0).astype(int)
     features = rng.standard_normal((1200, 6)) + 2 * np.outer(labels, np.eye(6)[0]) + np.eye(6)[1]
     np.savez(tmp_path / "rare.npz", features=features, labels=labels)
-    words = (
-        "--name",
-        "rare",
-        "--extractor",
-        "0" * 64,
-        "--dim",
-        6,
-        "--class",
-        "class-0",
-        "--class",
-        "class-1",
-    )
+    words = (f"--name rare --extractor {'0' * 64}", "--dim 6 --class class-0 --class class-1")
     cli.json("admin", "study", "new", tmp_path / "study.toml", *words, "--members", 3)
     draft = (tmp_path / "study.toml").read_text("utf-8").replace('purpose = ""', 'purpose = "to try it"')
     (tmp_path / "study.toml").write_text(draft.replace('"mean+sum+16-gradients"', '"sum"'), "utf-8")

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.cli import Cli
 
+ADMIN_KEY = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+
 
 def write_table(labels: list[str], *more: str) -> Path:
     """Write a table of two features and ids, with a row for each label, and more rows."""
@@ -39,14 +41,8 @@ def test_what_was_read_is_said_before_anything_is_done(cli: Cli) -> None:
     first = failed.err.splitlines()[0]
     for part in ("44 rows", "(age, ldh)", "43 ids", "no 20, yes 20", "skipped 4 (1 without a label, "):
         assert part in first
-    marked = cli.json("member", "new", "m", "--member", "m") and cli.json(
-        "member",
-        "mark-summed",
-        "m",
-        path,
-        "--admin-key",
-        "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
-    )
+    cli.json("member new", "m", "--member m")
+    marked = cli.json("member mark-summed", "m", path, "--admin-key", ADMIN_KEY)
     assert marked["read"] == [{**expected, "classes": {}, "skipped": {}}]
 
 

@@ -286,18 +286,8 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
     cli.json("admin", "roster", "r.json", "--folder", "admin", *keys, "--url", url, *ca)
     assert json.loads(Path("r.json").read_text())["coordinator"] == server.facts["public_key"]
     classes = [word for index in range(CLASSES) for word in ("--class", f"class-{index}")]
-    words = (
-        "--extractor",
-        EXTRACTOR,
-        "--dim",
-        DIM,
-        "--members",
-        3,
-        "--why-not-listable",
-        "random features",
-        *classes,
-    )
-    cli.json("admin", "study", "new", "s.toml", *words)
+    words = (f"--extractor {EXTRACTOR} --dim {DIM} --members 3", "--why-not-listable", "random features")
+    cli.json("admin", "study", "new", "s.toml", *words, *classes)
     signed = cli.json("admin", "study", "sign", "s.toml", "--folder", "admin")
     operating = {"VEILSUM_URL": url, "VEILSUM_OPERATOR_TOKEN": token, **tls}
     cli.json("admin", "publish", "r.bin", "s.bin", "--url", url, "--token", token, *ca)

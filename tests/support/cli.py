@@ -5,7 +5,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,13 +77,20 @@ class Outcome:
         return last.removeprefix("veilsum: ")
 
 
+def split_words(words: Iterable[object]) -> Iterator[str]:
+    """Yield a command's words. Its name, and options with their values, may stand in one string."""
+    for place, word in enumerate(words):
+        whole = isinstance(word, str) and (place == 0 or word.startswith("--"))
+        yield from str(word).split() if whole else [str(word)]
+
+
 def run(*words: object) -> Outcome:
     """Run a command inside `streams`."""
     OUT.begin()
     ERR.begin()
     code: object = None
     try:
-        COMMAND([str(word) for word in words], prog_name="veilsum")
+        COMMAND([*split_words(words)], prog_name="veilsum")
     except SystemExit as end:
         code = end.code
     finally:
