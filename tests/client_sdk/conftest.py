@@ -9,7 +9,7 @@ import pytest
 from client_sdk.database import StateDatabase
 from client_sdk.identity import Identity
 from client_sdk.result import Result
-from tests.support.consortium import Consortium
+from tests.support.consortium import NOISY, Consortium
 from tests.support.remembered import remembered
 from tests.support.serving import Stage, standing
 from veilsum.protocol import round_spec
@@ -90,3 +90,14 @@ def dealing_falsely() -> Iterator[None]:
 @pytest.fixture
 def consortium(stage: Stage, tmp_path: Path) -> Consortium:
     return Consortium(stage, tmp_path)
+
+
+@pytest.fixture
+def five(stage: Stage, tmp_path: Path) -> Consortium:
+    """Five members, of whom two may be missing."""
+    return Consortium(stage, tmp_path, members=5)
+
+
+@pytest.fixture
+def noisy(stage: Stage, tmp_path: Path) -> Consortium:
+    return Consortium(stage, tmp_path, question=NOISY)

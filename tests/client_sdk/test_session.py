@@ -1,26 +1,23 @@
 """What a member stores when it learns how an attempt ended, and what it erases without."""
 
 from functools import partial
-from pathlib import Path
 
 from client_sdk.environment import Environment
 from tests.support.consortium import Consortium
-from tests.support.serving import Stage
 from veilsum.protocol.member import Closed, Ready
 from veilsum.protocol.member.attempting import Attempting
 
 
-def test_an_end_that_is_learned_closes_the_attempt_that_is_open(stage: Stage, tmp_path: Path) -> None:
-    consortium = Consortium(stage, tmp_path, members=5)
-    cohort = consortium.enrol()
-    round_id = consortium.open_round(cohort)
-    flows = consortium.contributions(round_id)
-    consortium.together(flows, stuck=consortium.expiring(round_id), vanish={"member-4": "chunks/1"})
-    session, name = consortium.member("member-4").session, bytes.fromhex(cohort)
+def test_an_end_that_is_learned_closes_the_attempt_that_is_open(five: Consortium) -> None:
+    cohort = five.enrol()
+    round_id = five.open_round(cohort)
+    flows = five.contributions(round_id)
+    five.together(flows, stuck=five.expiring(round_id), vanish={"member-4": "chunks/1"})
+    session, name = five.member("member-4").session, bytes.fromhex(cohort)
     before = session.store.load_phase(name)
     assert before is not None
     assert isinstance(before.phase, Attempting)
-    consortium.alone(session.learn_endings())
+    five.alone(session.learn_endings())
     after = session.store.load_phase(name)
     assert after is not None
     assert after.round_id == round_id
@@ -32,7 +29,7 @@ def test_an_end_that_is_learned_closes_the_attempt_that_is_open(stage: Stage, tm
 def test_an_attempts_keys_are_erased_at_its_latest_end_and_not_before(consortium: Consortium) -> None:
     round_id = consortium.open_round(consortium.enrol())
     end_s = consortium.operator.round(round_id).spec.latest_end_s
-    consortium.run_until(consortium.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
+    consortium.run_until(consortium.member("member-0").contribute(round_id), "chunks/1")
     for now_s, kind in ((end_s - 1, Attempting), (end_s, Ready)):
         clock = Environment(now_s=partial(float, now_s), monotonic_s=consortium.clock)
         session = consortium.member("member-0", environment=clock).session

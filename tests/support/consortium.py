@@ -44,8 +44,9 @@ from service.coordination.journal import read_survivors
 from service.coordination.rounds import LiveRound, Round
 from tests.support.answers import Answer, rewritten
 from tests.support.serving import TOKEN, Line, Sent, Stage, kind_of
-from tests.support.simulator import simulated_content, simulated_question, simulated_roster
+from tests.support.simulator import of, simulated_content, simulated_question, simulated_roster
 from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.member import MemberPhase
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Certificate, Link, Lost, Roster, Study, Terms
 from veilsum.protocol.record import ResultRecord, sign_record
 from veilsum.protocol.request_signature import SIGNATURE_HEADER, SIGNATURE_INPUT_HEADER, RequestSignature
@@ -55,6 +56,7 @@ from veilsum.protocol.study import DAY_S, SUM_STEP, Content
 from veilsum.study.vectors import compute_vector
 
 T = TypeVar("T")
+P = TypeVar("P", bound=MemberPhase)
 RECORDS = "GET .*/result|POST .*/answers"
 """Requests whose answer is a result's record."""
 Steps = Generator[tuple[str, Effect], None, Any]
@@ -339,16 +341,40 @@ class Consortium:
     def enrol(self, period: str = "p1", repeats: str | None = None) -> str:
         """Form a cohort of all members."""
         cohort = self.open_cohort(period, repeats)
-        self.together({m: self.member(m).enrol(cohort, self.records(m, period)) for m in self.ids})
+        self.together(self.enrolments(cohort, period=period))
         return cohort
+
+    def enrolments(
+        self, cohort: str, members: Sequence[str] | None = None, period: str = "p1"
+    ) -> dict[str, Flow[Any]]:
+        return {m: self.member(m).enrol(cohort, self.records(m, period)) for m in members or self.ids}
 
     def contributions(self, round_id: str, members: Sequence[str] | None = None) -> dict[str, Flow[Any]]:
         return {m: self.member(m).contribute(round_id) for m in members or self.ids}
+
+    def finish(self, round_id: str, member: str = "member-0") -> Any:
+        """Let a new process of one member take part in a round to its end, and return its result."""
+        return self.alone(self.member(member).contribute(round_id))
 
     def agents(self, of: str = "p1", **changes: Any) -> dict[str, Agent]:
         """Return all members' agents, ready to run once."""
         values: dict[str, Any] = {"once": True, **changes}
         return {m: self.member(m).make_agent(self.records(m, of), **values) for m in self.ids}
+
+    def agent_flows(self, of: str = "p1", **changes: Any) -> dict[str, Flow[Any]]:
+        """Return all members' agents on the way to their next results."""
+        return {m: self.open[m].next_result(agent) for m, agent in self.agents(of, **changes).items()}
+
+    def phase(self, cohort: str, form: type[P], member: str = "member-0") -> P:
+        """Return the phase that the member's process has stored of a cohort, after asserting its type."""
+        held = self.open[member].session.store.load_phase(bytes.fromhex(cohort))
+        assert held is not None
+        return of(form, held.phase)
+
+    def stored_bytes(self, member: str = "member-0") -> bytes:
+        """Return the bytes of all files of a member."""
+        files = (path for path in (self.folder / member).rglob("*") if path.is_file())
+        return b"".join(path.read_bytes() for path in files)
 
     def run(self, cohort: str) -> dict[str, Any]:
         """Open a round of a cohort and let all members take part until it ends."""
