@@ -1,3 +1,5 @@
+"""A member's records. Which rows of them a run takes, and how ids are spelled, stands in assurance/vectors."""
+
 import datetime as dt
 from typing import Any
 
@@ -14,7 +16,6 @@ from client_sdk.records import (
     normalise_id,
     normalise_text,
     select_again,
-    select_canaries,
     select_held_out,
     select_rows,
     unsummed_rows,
@@ -47,31 +48,16 @@ def chosen(
     rows_per_id: int = 1,
     most: int = 1000,
     least: int = 1,
-    noisy: bool = False,
     taken: frozenset[bytes] = frozenset(),
-    secret: bytes = SECRET,
-    federation: bytes = FEDERATION,
     held_out: float = 0.0,
 ) -> Selection:
-    question = asked(rows_per_id, most, least)
-    if noisy:
-        question = question.model_copy(update={"noise": object()})
-    return select_rows(given, question, Marks(secret, federation, held_out), lambda keys: set(keys) - taken)
+    marks = Marks(SECRET, FEDERATION, held_out)
+    return select_rows(given, asked(rows_per_id, most, least), marks, lambda keys: set(keys) - taken)
 
 
 def rows_of(given: Records, found: Selection) -> list[int]:
     """Return the places of the selected rows."""
     return [int(np.flatnonzero((given.features == row).all(axis=1))[0]) for row in found.features]
-
-
-def test_every_usable_row_of_its_own_id_is_taken() -> None:
-    given = records(ids=[f"p{row}" for row in range(40)])
-    found = chosen(given)
-    assert rows_of(given, found) == list(range(40))
-    assert found.labels.tolist() == given.labels.tolist()
-    assert len({rank.tobytes() for rank in found.ranks}) == 40
-    assert len(found.records) == 40
-    assert (found.unusable, found.taken, found.held_out, found.beyond) == (0, 0, 0, 0)
 
 
 def test_unusable_rows_are_skipped_and_counted() -> None:
@@ -137,51 +123,15 @@ def test_labels_are_class_keys_too() -> None:
     assert records(2, list("ab"), labels=np.array(["d", "c"])).index_labels("abcd").tolist() == [3, 2]
 
 
-def test_at_most_so_many_rows_of_an_id_and_in_all() -> None:
-    ids = [f"p{row // 4}" for row in range(40)]
-    given = records(ids=ids)
-    two = chosen(given, rows_per_id=2)
-    assert np.bincount(np.array(rows_of(given, two)) // 4).tolist() == [2] * 10
-    assert two.beyond == 20
-    five = chosen(given, rows_per_id=2, most=5)
-    assert len(five.labels) == 5
-    assert set(rows_of(given, five)) < set(rows_of(given, two))
-    # A noisy vector is clipped instead.
-    assert len(chosen(given, rows_per_id=2, most=5, noisy=True).labels) == 20
-
-
-def test_the_selection_does_not_depend_on_other_ids_or_on_the_order_of_ids() -> None:
-    """The ranks follow from the secret, the id and the row's place among the id's rows, not from other rows."""
-    ids = np.array([f"p{row % 10}" for row in range(40)])
-    given = records(ids=ids)
-    first = set(rows_of(given, chosen(given, most=7)))
-    groups = RNG.permutation(10)
-    order = np.concatenate([np.flatnonzero(ids == f"p{each}") for each in groups])
-    moved = Records(given.features[order], given.labels[order], ids[order])
-    assert {int(order[row]) for row in rows_of(moved, chosen(moved, most=7))} == first
-    assert first == set(rows_of(given, chosen(given, most=7)))
-
-
-@pytest.mark.parametrize("noisy", [False, True])
-def test_whole_ids_are_held_out_and_the_rest_of_the_selection_stays(*, noisy: bool) -> None:
+def test_rows_that_judge_are_those_of_ids_that_were_held_out() -> None:
     ids = [f"p{row // 2}" for row in range(40)]
     given, marks = records(ids=ids), Marks(SECRET, FEDERATION, 0.3)
-    found = chosen(given, rows_per_id=2, held_out=0.3, noisy=noisy)
-    rows = rows_of(given, found)
-    out = {row for row in range(40) if marks.is_held_out(ids[row].encode())}
+    out = [row for row in range(40) if marks.is_held_out(ids[row].encode())]
     assert 0 < len(out) < 40
-    assert set(rows) == set(range(40)) - out
-    assert (found.held_out, found.beyond) == (len(out), 0)
-    # The draw does not depend on other records.
-    without = [row for row in range(40) if row // 2 != rows[0] // 2]
-    fewer = records(
-        38, [ids[row] for row in without], features=given.features[without], labels=given.labels[without]
-    )
-    assert len(rows_of(fewer, chosen(fewer, rows_per_id=2, held_out=0.3, noisy=noisy))) == len(rows) - 2
-    # What judges are the rows of the ids that were held out, or left out by a limit.
+    found = chosen(given, rows_per_id=2, held_out=0.3)
     features, labels = unsummed_rows(given, asked(2), marks, found.ranks)
-    assert sorted(features[:, 0]) == sorted(given.features[sorted(out), 0])
-    assert labels.tolist() == given.labels[sorted(out)].tolist()
+    assert sorted(features[:, 0]) == sorted(given.features[out, 0])
+    assert labels.tolist() == given.labels[out].tolist()
 
 
 def test_no_run_takes_held_out_rows_whatever_it_needs() -> None:
@@ -196,63 +146,6 @@ def test_no_run_takes_held_out_rows_whatever_it_needs() -> None:
     marks = Marks(SECRET, FEDERATION, 0.5)
     taken = chosen(given, held_out=0.5, taken=frozenset(marks.mark_record(each) for each in given.keys))
     assert (taken.taken, taken.held_out) == (len(found.labels), found.held_out)
-
-
-def test_the_share_is_of_the_ids_and_grows_with_itself() -> None:
-    keys = [b"id-%d" % each for each in range(4_000)]
-    drawn = [
-        {key for key in keys if Marks(SECRET, FEDERATION, share).is_held_out(key)}
-        for share in (0.0, 0.1, 0.5)
-    ]
-    assert not drawn[0]
-    assert 320 < len(drawn[1]) < 480
-    assert 1_840 < len(drawn[2]) < 2_160
-    assert drawn[1] < drawn[2]
-    others = (Marks(b"t" * 32, FEDERATION, 0.1), Marks(SECRET, b"g" * 32, 0.1))
-    for other in others:
-        assert 0 < len(drawn[1] & {key for key in keys if other.is_held_out(key)}) < 120
-
-
-def test_data_without_ids_have_no_held_out_rows() -> None:
-    found = chosen(records(), held_out=0.9)
-    assert (len(found.labels), found.held_out) == (40, 0)
-
-
-def test_a_mended_row_draws_no_other_rows_of_its_id() -> None:
-    ids = ["p"] * 8
-    whole = records(8, ids)
-    [best] = rows_of(whole, chosen(whole))
-    others = [row for row in range(8) if row != best]
-    damaged = whole.features.copy()
-    damaged[others[0]] = np.nan
-    mended = Records(damaged, whole.labels, ids)
-    assert rows_of(mended, chosen(mended)) == [best]
-
-
-def test_spent_records_are_skipped_and_counted() -> None:
-    given = records(ids=[row // 2 for row in range(40)])
-    first = chosen(given, most=5)
-    second = chosen(given, taken=frozenset(first.records))
-    assert not set(first.records) & set(second.records)
-    halves = [{row // 2 for row in rows_of(given, each)} for each in (first, second)]
-    assert not halves[0] & halves[1]
-    assert second.taken == 10
-    assert len(second.labels) == 15
-
-
-@pytest.mark.parametrize("changed", [{"secret": b"t" * 32}, {"federation": b"g" * 32}])
-def test_keys_and_ranks_are_of_one_secret_and_federation(changed: dict[str, Any]) -> None:
-    given = records(ids=[row // 4 for row in range(40)])
-    one, other = chosen(given), chosen(given, **changed)
-    assert not set(one.records) & set(other.records)
-    assert rows_of(given, one) != rows_of(given, other)
-
-
-def test_without_ids_the_data_set_is_one_record() -> None:
-    given = records()
-    found = chosen(given, rows_per_id=1, most=7)
-    assert (len(found.labels), len(found.records)) == (7, 1)
-    assert len(chosen(given, taken=frozenset(found.records)).labels) == 0
 
 
 def test_ids_are_text_bytes_or_integers() -> None:
@@ -271,55 +164,9 @@ def test_ids_are_text_bytes_or_integers() -> None:
         )
     ]
     assert len(set(keyed)) == 1
-    composed, decomposed, as_bytes, zero, words = (
-        chosen(records(1, [each])).records
-        for each in ("M\u00fcller 7", " Mu\u0308ller 7\t", " Mu\u0308ller 7".encode(), "000", "0x0")
-    )
-    assert composed == decomposed == as_bytes
-    assert zero == chosen(records(1, [0])).records != words
     digest = bytes(range(224, 256))  # no UTF-8
     assert records(1, [digest]).keys == (digest,)
     assert records(1, [digest + b"\0"]).keys == records(1, np.array([digest + b"\0"])).keys == (digest,)
-    assert chosen(records(1, ["7.5"])).records != chosen(records(1, ["7"])).records
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("０07", "7"),  # full width
-        ("-0", "0"),
-        ("-0.0", "0"),
-        ("-007.", "-7"),
-        ("\ufeffp1", "p1"),
-        ("p\u200b1\u00ad", "p1"),
-        ("\u200e 7 \u200f", "7"),
-        ("\u30007\u2028", "7"),
-        ("p1\0 \0", "p1"),
-        ("ﬁle", "file"),
-        ("M\u200du\u200d\u0308ller", "M\u00fcller"),  # composed once nothing stands between
-        ("A\u00a0B", "A B"),
-    ],
-)
-def test_spellings_of_one_id(one: str, other: str) -> None:
-    assert records(1, [one]).keys == records(1, [other]).keys == records(1, [one.encode()]).keys
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("7.5", "7"),
-        ("7e0", "7"),
-        ("+7", "7"),
-        ("0x7", "7"),
-        ("\u0667", "7"),
-        ("\0p", "p"),
-        ("a b", "ab"),
-        ("p", "P"),
-        ("1,0", "1"),
-    ],
-)
-def test_other_ids_stay_apart(one: str, other: str) -> None:
-    assert records(1, [one]).keys != records(1, [other]).keys
 
 
 @given(ID_TEXTS)
@@ -418,9 +265,7 @@ def test_a_row_keeps_its_rank_for_life() -> None:
     assert second.hex() == "c1bf0ba724dc6e45d291f4d77f870f2b13b9be288cf119fc6902c0543d2bb7e3"
 
 
-def test_a_held_out_record_is_judged_in_every_second_period_and_once_in_its_life(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_held_out_rows_that_a_judgement_does_not_take_are_counted_by_why() -> None:
     marks = Marks(SECRET, FEDERATION, 0.5)
     ids = [f"p{row}" for row in range(40)]
     held_out = [each for each in ids if marks.is_held_out(each.encode())]
@@ -434,21 +279,6 @@ def test_a_held_out_record_is_judged_in_every_second_period_and_once_in_its_life
     rows = 2 * len(held_out)
     assert (found.taken, found.held_out) == (2 * len(judged), 0)
     assert found.beyond == rows - found.taken - len(found.labels)
-    digests = iter(bytes([first]) for first in range(256))
-    monkeypatch.setattr("client_sdk.records.hmac.digest", lambda *_: next(digests))
-    assert sum(marks.is_drawn(b"p", "judge-1") for _ in range(256)) == 128
-
-
-def test_a_rehearsal_takes_canaries_and_holds_no_record_back() -> None:
-    plain = records(20, ids=[f"p{row}" for row in range(20)])
-    with pytest.raises(Misuse, match="canary pack"):
-        select_canaries(plain, asked())
-    given = Records(
-        plain.features, plain.labels, plain.ids, canaries=records(8, [f"canary-{row}" for row in range(8)])
-    )
-    found = select_canaries(given, asked(least=10))
-    assert len(found.labels) >= 10
-    assert (found.records, found.unusable, found.taken, found.held_out, found.beyond) == ((), 0, 0, 0, 0)
 
 
 def coarse_columns(features: Any) -> int:
@@ -468,7 +298,7 @@ def gelu(values: Any) -> Any:
     return 0.5 * values * (1 + np.tanh(0.8 * (values + 0.045 * values**3)))
 
 
-@pytest.mark.parametrize("rows", [100, 500, 20_000])
+@pytest.mark.parametrize("rows", [100, 5_000])
 @pytest.mark.parametrize("values", [2, 5, 19])
 def test_columns_of_categories_and_coarse_codes_are_counted(rows: int, values: int) -> None:
     rng = np.random.default_rng(values)
@@ -488,8 +318,8 @@ def test_one_hot_columns_of_many_categories_are_counted() -> None:
     assert coarse_columns(np.tile(np.eye(200), (10, 1))) == 200
 
 
-@pytest.mark.parametrize("rows", [1, 5, 19, 25, 40, 100, 5_000])
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("rows", [1, 19, 40, 2_000])
+@pytest.mark.parametrize("kind", [np.float16, np.float64])
 def test_features_of_networks_are_not_coarse(rows: int, kind: Any) -> None:
     for share in (0.01, 0.1, 0.5, 1):
         features = relu(rows, share=share).astype(kind)

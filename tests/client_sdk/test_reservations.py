@@ -1,29 +1,27 @@
-"""The ledger: answers, held records, attempts, vectors, and its state after a crash (member: Ledger)."""
+"""The ledger on the disk: rows, vectors, damage, and its state after a crash. What it answers and frees stands in assurance/vectors."""
 
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from client_sdk import database
 from client_sdk.database import STATE_FILE, StateDatabase
 from client_sdk.errors import Misuse, StateError
-from client_sdk.records import NO_IDS_MARK, Selection
-from client_sdk.reservations import COUNTS_MAX, Reservations, Run, State, sum_size
-from tests.support.refusals import refused
-from tests.support.simulator import Federation, simulated_content, simulated_question
+from client_sdk.records import Selection
+from client_sdk.reservations import Reservations, Run, State
+from tests.support.consortium import Stopped
+from tests.support.machine import Machine
+from tests.support.simulator import simulated_content, simulated_question
 from veilsum.calibration.privacy.accountant import gdp_epsilon
-from veilsum.protocol.attempt import Attempt
-from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import History
 from veilsum.protocol.messages import NO_CONTEXT, Link
 from veilsum.protocol.study import Content, Noise
-from veilsum.system.files import write_durably
 
 A, B, C, D = (letter * 32 for letter in (b"a", b"b", b"c", b"d"))
 FEATURES = np.asfortranarray(
@@ -82,9 +80,6 @@ class Chain:
 
     def __init__(self, ledger: Reservations, question: bytes) -> None:
         self.ledger, self.question = ledger, question
-        with Federation(3) as federation:
-            federation.begin()
-            self.attempt = federation.phase.attempt
         self.history = History()
 
     def enter(self, context: bytes, step: str = "sum", period: str = "p1", *, uploads: bool = True) -> None:
@@ -152,35 +147,24 @@ def test_a_commit_is_on_the_disk_and_leaves_no_earlier_page(
     assert settings == [(2,), ("truncate",)]  # FULL
 
 
-def test_a_yes_is_stored_whole_and_private(ledger: Reservations, tmp_path: Path) -> None:
+def test_a_yes_is_stored_whole_and_final(ledger: Reservations, tmp_path: Path) -> None:
     assert ledger.find_run(study().question.digest, "p1") is None
     run = reserve(ledger)
     again = ledger_in(tmp_path / "ledger")
     assert again.find_run(study().question.digest, "p1") == run
-    assert (run.state, run.records, run.rows, run.noisy, run.summed, run.given_up) == (
-        State.RESERVED,
-        2,
-        3,
-        False,
-        None,
-        False,
-    )
-    assert (run.study, run.period, run.least, run.unusable, run.taken, run.held_out, run.beyond) == (
-        "study",
-        "p1",
-        3,
-        1,
-        2,
-        3,
-        4,
-    )
+    assert (run.study, run.period, run.state, run.records) == ("study", "p1", State.RESERVED, 2)
+    counts = (run.rows, run.least, run.unusable, run.taken, run.held_out, run.beyond)
+    assert counts == (3, 3, 1, 2, 3, 4)
     features, labels, ranks = again.load_rows(run)
     assert features.dtype == np.float32
-    assert np.array_equal(features, FEATURES)
-    assert np.array_equal(labels, LABELS)
-    assert np.array_equal(ranks, RANKS)
-    files = [path for path in (tmp_path / "ledger").rglob("*") if path.is_file()]
-    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    for stored, given in ((features, FEATURES), (labels, LABELS), (ranks, RANKS)):
+        assert np.array_equal(stored, given)
+    for records, period in (((C,), "p1"), ((B, C), "p2")):
+        with pytest.raises(Misuse):
+            reserve(again, *records, period=period)
+    declined = again.answer_run(study(least=4), "p2", selection(C))
+    with pytest.raises(Misuse):
+        again.load_rows(declined)
 
 
 def test_the_secret_is_drawn_once(ledger: Reservations, tmp_path: Path) -> None:
@@ -188,116 +172,6 @@ def test_the_secret_is_drawn_once(ledger: Reservations, tmp_path: Path) -> None:
     assert ledger.installation.secret == ledger_in(tmp_path / "ledger").installation.secret
     assert repr(ledger.installation.secret) == "<SecretBytes 32 B>"
     assert ledger.installation.secret != ledger_in(tmp_path / "other").installation.secret
-    for harm in ("UPDATE sealed SET value = x'00'", "DELETE FROM sealed"):
-        with closing(sqlite3.connect(tmp_path / "ledger" / STATE_FILE)) as opened, opened:
-            opened.execute(harm)
-        with pytest.raises(StateError, match="is damaged"):
-            _ = ledger_in(tmp_path / "ledger").installation.secret
-
-
-def test_marked_records_are_spent_for_life(ledger: Reservations, tmp_path: Path) -> None:
-    one, two = A, B
-    assert ledger.mark_summed({one}) == 1
-    assert ledger.mark_summed({one, two}) == 1
-    assert ledger.count_marked() == 2
-    again = ledger_in(tmp_path / "ledger")
-    noisy = study(mu=0.1).question
-    for question in (study().question, noisy):
-        assert again.free_records([one, two, b"z" * 32], question) == {b"z" * 32}
-    with pytest.raises(Misuse, match="held"):
-        reserve(ledger)
-    assert ledger.mark_summed({NO_IDS_MARK}) == 1
-    assert again.free_records([b"z" * 32], study().question) == set()
-    assert ledger.free_records([NO_IDS_MARK], study().question) == set()
-
-
-def test_marked_records_are_sealed(ledger: Reservations, tmp_path: Path) -> None:
-    ledger.mark_summed({A, B})
-    with closing(sqlite3.connect(tmp_path / "ledger" / STATE_FILE)) as opened, opened:
-        opened.execute("DELETE FROM summed")
-    with pytest.raises(StateError, match="is damaged"):
-        ledger_in(tmp_path / "ledger").list_runs()
-
-
-def test_an_answer_is_final(ledger: Reservations) -> None:
-    few = ledger.answer_run(study(least=4), "p1", selection(A))
-    assert (few.state, few.records, few.rows, few.least) == (State.DECLINED, 0, 3, 4)
-    with pytest.raises(Misuse, match="final"):
-        reserve(ledger)
-    with pytest.raises(Misuse, match="holds no reservation"):
-        ledger.load_rows(few)
-    reserve(ledger, period="p2")
-    with pytest.raises(Misuse, match="final"):
-        reserve(ledger, C, period="p2")
-    assert [(run.period, run.state) for run in ledger.list_runs()] == [("p1", "declined"), ("p2", "reserved")]
-
-
-def test_a_noisy_study_is_answered_yes_however_few_rows_there_are(ledger: Reservations) -> None:
-    run = ledger.answer_run(study(least=4, mu=1.0), "p1", selection(rows=0))
-    assert (run.state, run.rows, run.records) == (State.RESERVED, 0, 0)
-    assert ledger.load_rows(run)[0].shape == (0, 2)
-
-
-def test_who_was_left_out_stays_out_whatever_certificate_is_shown(ledger: Reservations) -> None:
-    run = reserve(ledger)
-    chain = Chain(ledger, run.question)
-    chain.enter(C)
-    chain.end(C, "none", left_out=True)
-    other = replace(chain.history.settled[-1], survivors=bytes([8] * 32))
-    chain.learn(replace(chain.history, settled=(other,)))
-    assert [each.state for each in ledger.list_runs()] == [State.FREE]
-
-
-def test_a_count_that_was_opened_and_not_uploaded_to_does_not_stand(ledger: Reservations) -> None:
-    run = reserve(ledger)
-    Chain(ledger, run.question).enter(C, "count", uploads=False)
-    assert not ledger.list_runs()[0].counted
-
-
-def test_records_that_three_runs_have_counted_are_not_counted_again(ledger: Reservations) -> None:
-    for number in range(COUNTS_MAX):
-        run = reserve(ledger, period=f"p{number}")
-        assert ledger.counts_left(run) == COUNTS_MAX - number
-        chain = Chain(ledger, run.question)
-        chain.enter(bytes([number]) * 32, "count", run.period)
-        chain.end(bytes([number]) * 32, "none", "count", run.period)
-        ledger.give_up(run)
-    last = reserve(ledger, period="p9")
-    assert ledger.counts_left(last) == 0
-
-
-def test_a_freed_record_that_turns_up_in_a_sum_is_spent_and_takes_part_in_no_other(
-    ledger: Reservations,
-) -> None:
-    old = reserve(ledger)
-    ledger.give_up(old)
-    new = reserve(ledger, B, C, period="p2")
-    assert ledger.check_attempt(attempt(new)) == new
-    chain = Chain(ledger, old.question)
-    chain.enter(D)
-    chain.end(D, "none")
-    assert [run.state for run in ledger.list_runs()] == [State.SPENT, State.RESERVED]
-    with refused(Cause.ALREADY_SUMMED):
-        ledger.check_attempt(attempt(new))
-    ledger.give_up(new)
-    assert ledger.free_records([A, B, C], EXACT) == {C}
-
-
-def test_what_was_given_up_is_free_once_every_attempt_has_ended(ledger: Reservations, tmp_path: Path) -> None:
-    run = reserve(ledger)
-    ledger.keep_vector(run, "sum", np.arange(3))
-    chain = Chain(ledger, run.question)
-    chain.enter(C)
-    ledger.give_up(run)
-    assert ledger.free_records([A], EXACT) == set()
-    with refused(Cause.POLICY_REFUSED):
-        ledger.check_attempt(attempt(run))
-    chain.end(C, "survivors-too-few")
-    assert ledger.free_records([A], EXACT) == {A}
-    assert list((tmp_path / "ledger/arrays").iterdir()) == []
-    with pytest.raises(Misuse, match="final"):
-        reserve(ledger)
-    reserve(ledger, period="p2")
 
 
 def test_rows_and_vectors_that_a_crash_left_are_removed(ledger: Reservations, tmp_path: Path) -> None:
@@ -334,50 +208,6 @@ def test_runs_of_expired_studies_are_given_up(ledger: Reservations) -> None:
     assert [(run.state, run.given_up) for run in ledger.list_runs()] == [("free", True), ("reserved", False)]
 
 
-def attempt(run: Run, step: str = "sum", repeats: bytes = NO_CONTEXT) -> Attempt:
-    return _Attempt(D, run.question, run.period, step, repeats)  # type: ignore[return-value]  # as much of one as is read
-
-
-def test_each_step_is_opened_once_and_a_sum_is_repeated_as_it_was(ledger: Reservations) -> None:
-    run = reserve(ledger)
-    chain = Chain(ledger, run.question)
-    assert ledger.check_attempt(attempt(run)) == run
-    with refused("repeat-mismatch", "coordinator"):
-        ledger.check_attempt(attempt(run, repeats=C))
-    for context, reason in ((A, "void"), (B, "none")):
-        chain.enter(context)
-        chain.end(context, reason)
-    with refused(Cause.REPEAT_MISMATCH, "coordinator"):
-        ledger.check_attempt(attempt(run))
-    assert ledger.check_attempt(attempt(run, repeats=B)).state is State.SPENT
-    chain.enter(C)
-    chain.end(C, "none")
-    for other in (A, C):
-        with refused("repeat-mismatch", "coordinator"):
-            ledger.check_attempt(attempt(run, repeats=other))
-    with refused("policy-refused"):
-        ledger.check_attempt(attempt(replace(run, period="p9")))
-
-
-def test_one_reservation_has_one_question_for_each_extractor(ledger: Reservations) -> None:
-    run = reserve(ledger)
-    chain = Chain(ledger, run.question)
-    chain.enter(C)
-    chain.end(C, "none")
-    base = ledger.run_of_attempt(C)
-    assert base is not None
-    assert base.number == run.number
-    other = study("other", extractor="ab" * 32)
-    derived = ledger.answer_run(other, "p1", selection(), base=base)
-    assert (derived.base, derived.state, derived.records, derived.summed) == (run.number, State.SPENT, 2, C)
-    for again in (study("third", extractor="ab" * 32), study("fourth")):
-        with pytest.raises(Misuse, match="this extractor"):
-            ledger.answer_run(again, "p1", selection(), base=base)
-    assert ledger.other_sums(derived, other.question.digest) == sum_size(study().question)
-    assert ledger.run_of_attempt(D) is None
-    assert ledger.free_records([A, B, C], EXACT) == {C}
-
-
 def test_a_reservation_has_one_vector_of_a_name(ledger: Reservations) -> None:
     run = reserve(ledger)
     assert ledger.load_vector(run, "sum") is None
@@ -412,9 +242,12 @@ def flip_a_bit_of_a_record(folder: Path) -> None:
     (folder / STATE_FILE).write_bytes(content)
 
 
-def age_ledger(folder: Path) -> None:
-    with closing(sqlite3.connect(folder / STATE_FILE)) as opened:
-        opened.execute("PRAGMA user_version = 99")
+def executing(statement: str) -> Callable[[Path], None]:
+    def harm(folder: Path) -> None:
+        with closing(sqlite3.connect(folder / STATE_FILE)) as opened, opened:
+            opened.execute(statement)
+
+    return harm
 
 
 @pytest.mark.parametrize(
@@ -424,20 +257,21 @@ def age_ledger(folder: Path) -> None:
         (remove_rows, "is missing"),
         (damage_ledger, "state.sqlite is damaged"),
         (flip_a_bit_of_a_record, "state.sqlite is damaged"),
-        (age_ledger, "by another release"),
+        (executing("PRAGMA user_version = 99"), "by another release"),
+        (executing("UPDATE sealed SET value = x'00'"), "is damaged"),
+        (executing("DELETE FROM sealed"), "is damaged"),
+        (executing("DELETE FROM summed"), "is damaged"),
     ],
 )
 def test_damage_is_refused_and_never_guessed_at(
     ledger: Reservations, tmp_path: Path, harm: Callable[[Path], None], said: str
 ) -> None:
     run = reserve(ledger)
+    ledger.mark_summed({C})
     harm(tmp_path / "ledger")
+    again = Reservations(StateDatabase(tmp_path / "ledger"))
     with pytest.raises(StateError, match=said):
-        ledger.load_rows(run)
-
-
-class Crash(BaseException):
-    pass
+        _ = again.load_rows(run), again.installation
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -445,7 +279,6 @@ def test_a_crash_at_every_durable_write_leaves_the_old_state_or_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, early: bool
 ) -> None:
     """Reserve, store a vector, enter and end, each cut off at every write and repeated: one reservation, one vector, no lost record."""
-    written, transaction = write_durably, StateDatabase.write
 
     def life(ledger: Reservations) -> None:
         run = ledger.find_run(study().question.digest, "p1") or reserve(ledger)
@@ -457,29 +290,11 @@ def test_a_crash_at_every_durable_write_leaves_the_old_state_or_the_new_one(
         chain.enter(D)
         chain.end(D, "none")
 
-    point, crashed = 0, True
-    while crashed:
-        folder, left, crashed = tmp_path / str(point), point, False
-
-        def strike() -> None:
-            nonlocal left, crashed
-            left -= 1
-            if left == -1:
-                crashed = True
-                raise Crash
-
-        def crashing(path: Path, data: bytes) -> None:
-            if early:
-                strike()
-            written(path, data)
-            if not early:
-                strike()
-
-        with monkeypatch.context() as patched:
-            patched.setattr(database, "write_durably", crashing)
-            patched.setattr(StateDatabase, "write", _struck(transaction, strike, early=early))
-            with suppress(Crash):
-                life(ledger_in(folder))
+    for point in count(1):
+        folder = tmp_path / str(point)
+        machine = Machine(folder, point, early=early)
+        with machine.on(monkeypatch), suppress(Stopped):
+            life(ledger_in(folder))
         again = ledger_in(folder)
         # Nothing is half there: a run in the ledger has its rows, a vector in the ledger its file.
         for run in again.list_runs():
@@ -489,27 +304,6 @@ def test_a_crash_at_every_durable_write_leaves_the_old_state_or_the_new_one(
         [run] = again.list_runs()
         assert (run.state, run.records, run.summed) == (State.SPENT, 2, D)
         assert again.free_records([A, B, C, D], EXACT) == {C, D}
-        point += 1
-    assert point > 8
-
-
-def _struck(transaction: Any, strike: Callable[[], None], *, early: bool) -> Any:
-    """A transaction in which, or right after which, the machine stops."""
-
-    @contextmanager
-    def write(self: StateDatabase) -> Any:
-        with transaction(self) as ledger:
-            yield ledger
-            if early:
-                strike()
-        if not early:
-            strike()
-
-    return write
-
-
-def test_data_without_ids_that_was_only_reserved_keeps_nothing(ledger: Reservations) -> None:
-    ledger.give_up(reserve(ledger, NO_IDS_MARK))
-    assert ledger.free_records([A], EXACT) == {A}
-    ledger.give_up(reserve(ledger, A, period="p2"))
-    assert ledger.free_records([NO_IDS_MARK], EXACT) == {NO_IDS_MARK}
+        if not machine.stops:
+            break
+    assert point > 9
