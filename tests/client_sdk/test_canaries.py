@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from client_sdk.errors import Misuse
-from client_sdk.records import Marks, Records, select_canaries, select_rows
+from client_sdk.records import Records, select_canaries
 from client_sdk.result import Result
 from tests.support.consortium import CLASSES, DIM, NOISY, WITHHOLDING, Consortium
 from tests.support.refusals import refused
@@ -54,7 +54,6 @@ def test_canaries_are_no_records(consortium: Consortium, kind: type[Records]) ->
         np.array([*plain.labels, *(CLASSES.index(key) for key in KEYS)]),
         [*(key.decode() for key in plain.keys), *IDS],
     )
-    question, marks = consortium.content().question, Marks(b"s" * 32, b"f" * 32, 0.1)
     for each in (own, whole):
         assert len(each) == len(plain)
         assert each.canaries is not None
@@ -63,10 +62,6 @@ def test_canaries_are_no_records(consortium: Consortium, kind: type[Records]) ->
         assert np.array_equal(each.canaries.features, ROWS)
         assert each.index_labels(CLASSES).tolist() == plain.index_labels(CLASSES).tolist()
         assert replace(each, features=each.features + 1).canaries is not None
-        found, expected = (select_rows(those, question, marks, set) for those in (each, plain))
-        assert vars(found).keys() == vars(expected).keys()
-        for name, value in vars(expected).items():
-            assert np.array_equal(vars(found)[name], value), name
 
 
 def test_canaries_stand_in_one_place_under_their_ids(consortium: Consortium) -> None:
@@ -97,14 +92,7 @@ def test_a_run_with_canaries_sums_what_one_without_them_sums(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"rows": ROWS[:, ::-1]}, "blue, green, red"),
-        ({"rows": ROWS[:, [1, 0, 2]]}, "permuted"),
-        ({"keys": KEYS[::-1]}, "shifted by 1"),
-        ({"ids": [*IDS[:-1], "canary-x"]}, "no canary-x"),
-        (None, "Missing 8 of 8 canaries"),
-    ],
+    ("changes", "said"), [({"rows": ROWS[:, ::-1]}, "blue, green, red"), (None, "Missing 8 of 8 canaries")]
 )
 @pytest.mark.usefixtures("pack")
 def test_nothing_is_answered_while_canaries_differ(
@@ -203,69 +191,6 @@ def test_a_rehearsals_upload_is_sent_once_and_its_last_chunk_brings_the_next_req
     sent = [each.path.rpartition("/")[2] for each in consortium.requests("/chunks/")]
     assert sorted(sent) == sorted(str(index) for index in range(chunks) for _ in consortium.ids)
     assert len(consortium.requests(f"{round_id}/requests/{last}")) == 1
-
-
-@pytest.mark.parametrize("ended", ["too few members", "voided", "lost", "done"])
-def test_the_ledger_is_the_same_byte_for_byte_after_a_rehearsal_however_it_ends(
-    consortium: Consortium, pack: CanaryPack, ended: str
-) -> None:
-    """A run over data came before, and another can follow."""
-    assert all(isinstance(each, Result) for each in sum_period(consortium, "p1").values())
-    consortium.open["member-0"].mark_summed(Records([[1.0] * DIM], [0], ["elsewhere"]))
-    before = {member: kept_of_data(consortium, member) for member in consortium.ids}
-    assert all(held and runs for held, _, runs in before.values())
-    assert before["member-0"][1]
-
-    if ended == "done":
-        rehearse(consortium, "rehearsal-1")
-    else:
-        cohort = consortium.open_cohort("rehearsal-1")
-        coming = consortium.ids if ended != "too few members" else consortium.ids[:1]
-        enrolling = {
-            m: consortium.member(m).enrol(cohort, with_canaries(consortium.records(m))) for m in coming
-        }
-        if ended == "too few members":
-            for flow in enrolling.values():
-                consortium.run_until(flow, "/cards/")
-            consortium.operator.close_cohort(cohort)
-        else:
-            consortium.together(enrolling)
-            round_id = consortium.open_round(cohort)
-            for flow in consortium.contributions(round_id).values():
-                consortium.run_until(flow, "/uploads/")
-            consortium.operator.cancel(round_id, "a test")
-            if ended == "lost":
-                consortium.stage.pass_time(consortium.operator.round(round_id).spec.latest_end_s)
-                consortium.expire(round_id)
-                consortium.lose(round_id)
-            consortium.together(consortium.contributions(round_id), stuck=consortium.expiring(round_id))
-            assert consortium.operator.round(round_id).state == ended
-    assert {member: kept_of_data(consortium, member) for member in consortium.ids} == before
-
-    assert all(isinstance(each, Result) for each in sum_period(consortium, "p2").values())
-
-
-def sum_period(consortium: Consortium, period: str) -> dict[str, Any]:
-    """Hold a run over data; return each member's result."""
-    cohort = consortium.open_cohort(period)
-    consortium.together(
-        {
-            m: consortium.member(m).enrol(cohort, with_canaries(consortium.records(m, period)))
-            for m in consortium.ids
-        }
-    )
-    return consortium.run(cohort)
-
-
-def kept_of_data(consortium: Consortium, member: str) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return what a member's ledger has of records: those held, those marked, and the runs over data with their attempts and vectors."""
-    state = consortium.state(member)
-    runs = [each for each in state["run"] if "data" in each]
-    own = {each[0] for each in runs}
-    beside = [each for each in state["vector"] if each[0] in own] + [
-        each for each in state["attempt"] if each[2] in own
-    ]
-    return state["held"], state["summed"], [*runs, *beside]
 
 
 def rehearse(consortium: Consortium, period: str) -> str:

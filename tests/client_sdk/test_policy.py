@@ -14,7 +14,6 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Manifest
 from veilsum.protocol.periods import PeriodKind
-from veilsum.study.promise import study_mu
 
 KEY = SigningKey(b"A" * 32).public
 
@@ -76,21 +75,6 @@ def test_a_renewal_needs_no_new_approval_and_every_other_change_does(consortium:
         consortium.content(windows={"enrol": 9, "upload": 9, "answer": 9}),
     ):
         assert not policy.approves(changed)
-
-
-def test_the_most_epsilon_refuses_exact_studies_too(consortium: Consortium) -> None:
-    exact, noisy = consortium.content(), consortium.content(**NOISY)
-    policy = Policy(KEY, approved={exact.approval, noisy.approval}, epsilon_max=8.0, mu_budget=10.0)
-    policy.check_study(noisy, PeriodKind.DATA)
-    with refused("policy-refused"):
-        policy.check_study(exact, PeriodKind.DATA)
-    with refused(Cause.POLICY_REFUSED):
-        replace(policy, epsilon_max=4.0).check_study(noisy, PeriodKind.DATA)
-    assert noisy.question.noise is not None
-    mu = study_mu(noisy.question.noise)
-    replace(policy, mu_budget=mu).check_study(noisy, PeriodKind.DATA)
-    with refused("policy-refused"):
-        replace(policy, mu_budget=mu * 0.99).check_study(noisy, PeriodKind.DATA)
 
 
 def test_limits_on_noise_are_those_of_the_kind_of_period(consortium: Consortium) -> None:
