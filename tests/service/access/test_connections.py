@@ -254,6 +254,14 @@ class Seen(Connection):
         self.opened.append(transport.get_extra_info("socket"))
 
 
+async def test_no_part_of_an_answer_waits_until_the_one_before_is_acknowledged(tmp_path: Path) -> None:
+    async with running(tmp_path) as server, served(server, http=Seen) as url:
+        reader, writer = await opened(url, HEAD)
+        assert b" 200 " in await reader.readline()
+        assert Seen.opened[-1].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+        writer.close()
+
+
 POST = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = (POST + "Transfer-Encoding: chunked\r\n\r\n").encode()
 
@@ -287,8 +295,7 @@ async def test_what_is_no_body_has_a_bound(tmp_path: Path, begun: bytes, more: b
 
 
 async def test_requests_that_nobody_waits_for_are_few(tmp_path: Path) -> None:
-    async with running(tmp_path) as server, served(server, http=Seen) as url:
-        Seen.opened.clear()
+    async with running(tmp_path) as server, served(server, http=Connection) as url:
         reader, writer = await opened(url)
         writer.write(HEAD * (2 + Connection.PIPELINED))
         assert await ends(reader) == b""
@@ -358,6 +365,19 @@ async def test_a_stream_keeps_nothing_of_what_came_with_its_request(
         await wait_until(lambda: not writer.transport.get_write_buffer_size())
         writer.close()
     assert not kept
+
+
+async def test_a_body_behind_a_stream_waits_with_its_sender(tmp_path: Path, party: Party) -> None:
+    size = 16 << 20
+    async with running(tmp_path) as server, served(server, http=Connection) as url:
+        stream = HEAD.replace(PATH.encode(), f"/v1/rounds/{await party.begun(server)}/events".encode())
+        reader, writer = await opened(url)
+        writer.write(stream + b"PUT /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
+        writer.write(bytes(size))
+        await reader.readuntil(b"event: round")
+        await asyncio.sleep(LATE_S)
+        assert writer.transport.get_write_buffer_size() > size // 2
+        writer.transport.abort()
 
 
 async def test_a_trailer_is_no_header(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import asyncio
 import hmac
 import sys
 import time
@@ -11,6 +12,7 @@ from sqlalchemy import select
 from service.access import tokens
 from service.access.tokens import Tokens
 from service.coordination.federations import MAX_NUMBER
+from service.storage.database import Database
 from service.storage.dialects import Sqlite
 from service.storage.tables import tokens as stored_tokens
 from tests.support.party import Party
@@ -27,7 +29,7 @@ async def test_a_token_is_drawn_once_printed_once_and_stored_as_a_hash(
         assert printed.out == ""
         assert str(kept) in printed.err
         token = kept.read_text().strip()
-        assert token.startswith("veilsum_")
+        assert (token[:8], len(token)) == ("veilsum_", 51)  # 256 random bits
         assert token not in printed.err
         assert kept.stat().st_mode & 0o777 == 0o600
         assert await allowed(server, token) is True
@@ -41,6 +43,14 @@ async def test_a_token_is_drawn_once_printed_once_and_stored_as_a_hash(
     async with running(tmp_path, operator_token="another token, longer") as server:
         assert await allowed(server, "another token, longer") is True
         assert await allowed(server, token) is True, "until it is revoked"
+
+
+@pytest.mark.both_stores
+async def test_replicas_that_start_together_draw_one_token(tmp_path: Path, database: Database) -> None:
+    replicas = [Tokens(database, time.time, None, tmp_path) for _ in range(4)]
+    await asyncio.gather(*(each.list_tokens() for each in replicas))  # each has a connection now
+    await asyncio.gather(*(each.create_first_token() for each in replicas))
+    assert len(await replicas[0].list_tokens()) == 1
 
 
 async def test_at_a_terminal_it_is_shown_and_left_nowhere(

@@ -46,6 +46,10 @@ async def test_a_page_is_made_once_until_something_changes(
         assert (made.count("round.html"), before[0]) == (1, before[1])
         await formed.play(server, round_id)
         assert (await nobody.get(page)).content != before[0]
+        federation = f"/federations/{formed.federation}"
+        before = [(await nobody.get(federation)).content]
+        await formed.publish_roster(server, formed.make_roster(formed.roster.coordinator, 2))
+        assert (await nobody.get(federation)).content != before[0]
 
 
 async def test_refusals_and_pages_of_people_who_are_signed_in_are_not_kept(
