@@ -69,6 +69,7 @@ SUITES = {
         ),
         (
             *("tests/service/access", "tests/service/test_states.py"),
+            *("tests/service/pages/test_kept.py", "tests/service/routes/test_rounds.py"),
             *(
                 f"tests/service/coordination/test_{name}.py"
                 for name in (
@@ -83,6 +84,7 @@ SUITES = {
                     "restart",
                     "races",
                     "replicas",
+                    "rosters",
                 )
             ),
         ),
