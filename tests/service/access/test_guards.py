@@ -12,139 +12,100 @@ from tests.support.clients import client_of
 from tests.support.serving import TOKEN, Server
 from veilsum.protocol import rest
 
-MEMBERS = {
-    ("PUT", rest.CARD_PATH),
-    ("GET", rest.CARDS_PATH),
-    ("PUT", rest.PAIRING_PATH),
-    ("GET", rest.PAIRING_PATH),
-    ("GET", rest.REQUEST_PATH),
-    ("PUT", rest.UPLOAD_PATH),
-    ("GET", rest.UPLOAD_PATH),
-    ("PUT", rest.CHUNK_PATH),
-    ("POST", rest.ANSWERS_PATH),
-    ("GET", rest.DISCLOSURE_PATH),
-    ("POST", rest.PROBE_PATH),
-    ("PUT", rest.SITE_PATH),
-}
-CLOSING = {("POST", rest.LOST_PATH), ("POST", rest.LOST_CONTEXTS)}
-ADMINS = {("PUT", rest.ROSTER_PATH), ("PUT", rest.STUDY_PATH), ("PUT", rest.CANARIES_PATH), *CLOSING}
-ADMINISTERING = {("POST", rest.TOKENS_PATH), ("GET", rest.TOKENS_PATH), ("POST", rest.REVOKE_PATH)}
-RUNNING = {
-    ("POST", rest.COHORTS_PATH),
-    ("POST", rest.CLOSE_PATH),
-    ("POST", rest.ROUNDS_PATH),
-    ("POST", rest.PREFLIGHT_PATH),
-    ("POST", rest.CANCEL_PATH),
-    ("POST", rest.EXTEND_PATH),
-    ("POST", rest.COMBINATIONS_PATH),
-    ("GET", rest.SITES_PATH),
-    ("PUT", rest.HEADS_PATH),
-}
-OPERATORS = {("GET", rest.AUDIT_PATH), *ADMINISTERING, *RUNNING}
-READING = {("GET", rest.SUMS_PATH)}
-DOCUMENTS = {("GET", rest.MATERIAL_PATH), ("GET", rest.DOCUMENT_PATH)}
-PUBLIC = {
-    ("GET", path)
-    for path in (
-        "/openapi.json",
-        rest.COORDINATOR_PATH,
-        rest.ROSTER_PATH,
-        rest.FEDERATION_PATH,
-        rest.CHAIN_PATH,
-        rest.STUDY_PATH,
-        rest.STUDIES_PATH,
-        rest.CANARIES_PATH,
-        rest.MANIFEST_PATH,
-        rest.ROUND_PATH,
-        rest.ROUND_EVENTS_PATH,
-        rest.OPENING_PATH,
-        rest.CLOSING_PATH,
-        rest.TRANSCRIPT_PATH,
-        rest.RESULT_PATH,
-        rest.EVICTIONS_PATH,
-        rest.COMBINATIONS_PATH,
-        rest.COMBINATION_PATH,
-    )
-}
-WAITING = {("GET", rest.COHORT_PATH), ("GET", rest.INVITATION_PATH), ("GET", rest.RUNS_PATH)}
-HEADS = {("GET", rest.WEIGHTS_PATH), ("GET", rest.COMBINED_WEIGHTS_PATH)}
-MACHINES = {("GET", path) for path in (rest.HEALTH_PATH, rest.READY_PATH, rest.METRICS_PATH)}
-ROUTES = [
-    route
-    for router in ROUTERS
-    for route in router.routes
-    if isinstance(route, APIRoute) and (route.include_in_schema or route.path == "/openapi.json")
-]
+Routes = set[tuple[str, str]]
 
 
-def called(*by: Guard) -> set[tuple[str, str]]:
-    return {
-        (method, route.path)
-        for route in ROUTES
-        if isinstance(route, GuardedRoute) and route.guard in by
-        for method in route.methods or ()
-    }
+def gets(*paths: str) -> Routes:
+    return {("GET", path) for path in paths}
+
+
+PUBLIC = gets(
+    *("/openapi.json", rest.COORDINATOR_PATH, rest.ROSTER_PATH, rest.FEDERATION_PATH, rest.CHAIN_PATH),
+    *(rest.STUDY_PATH, rest.STUDIES_PATH, rest.CANARIES_PATH, rest.MANIFEST_PATH, rest.ROUND_PATH),
+    *(rest.ROUND_EVENTS_PATH, rest.OPENING_PATH, rest.CLOSING_PATH, rest.TRANSCRIPT_PATH, rest.RESULT_PATH),
+    *(rest.EVICTIONS_PATH, rest.COMBINATIONS_PATH, rest.COMBINATION_PATH),
+)
+WAITING = gets(rest.COHORT_PATH, rest.INVITATION_PATH, rest.RUNS_PATH)
+MACHINES = gets(rest.HEALTH_PATH, rest.READY_PATH, rest.METRICS_PATH)
+HEADS = gets(rest.WEIGHTS_PATH, rest.COMBINED_WEIGHTS_PATH)
+CALLERS: dict[Guard, Routes] = {
+    guards.MEMBER_GUARD: {
+        *gets(rest.CARDS_PATH, rest.PAIRING_PATH, rest.REQUEST_PATH, rest.UPLOAD_PATH, rest.DISCLOSURE_PATH),
+        *(("PUT", path) for path in (rest.CARD_PATH, rest.PAIRING_PATH, rest.UPLOAD_PATH, rest.CHUNK_PATH)),
+        *(("POST", path) for path in (rest.ANSWERS_PATH, rest.PROBE_PATH)),
+    },
+    guards.SITES_GUARD: {("PUT", rest.SITE_PATH)},
+    guards.PUBLISHING_GUARD: {
+        ("PUT", path) for path in (rest.ROSTER_PATH, rest.STUDY_PATH, rest.CANARIES_PATH)
+    },
+    guards.CLOSING_GUARD: {("POST", rest.LOST_PATH), ("POST", rest.LOST_CONTEXTS)},
+    guards.AUDIT_GUARD: gets(rest.AUDIT_PATH),
+    guards.ROUNDS_GUARD: {
+        *(("POST", path) for path in (rest.COHORTS_PATH, rest.CLOSE_PATH, rest.ROUNDS_PATH)),
+        *(("POST", path) for path in (rest.PREFLIGHT_PATH, rest.CANCEL_PATH, rest.EXTEND_PATH)),
+        ("POST", rest.COMBINATIONS_PATH),
+        ("GET", rest.SITES_PATH),
+        ("PUT", rest.HEADS_PATH),
+    },
+    guards.ADMIN_GUARD: {
+        *(("POST", path) for path in (rest.TOKENS_PATH, rest.REVOKE_PATH)),
+        ("GET", rest.TOKENS_PATH),
+    },
+    guards.READERS_GUARD: gets(rest.SUMS_PATH),
+    guards.HEADS_GUARD: HEADS,
+    guards.DOCUMENTS_GUARD: gets(rest.MATERIAL_PATH, rest.DOCUMENT_PATH),
+    guards.EVERYONE_GUARD: PUBLIC,
+    guards.WAITING_GUARD: WAITING,
+    guards.MACHINES_GUARD: MACHINES,
+}
+MEMBERS = CALLERS[guards.MEMBER_GUARD] | CALLERS[guards.SITES_GUARD]
+OPERATORS = CALLERS[guards.AUDIT_GUARD] | CALLERS[guards.ROUNDS_GUARD] | CALLERS[guards.ADMIN_GUARD]
+OPEN = PUBLIC | WAITING | HEADS | MACHINES
+EVERYTHING = Routes().union(*CALLERS.values())
 
 
 def test_every_route_has_its_callers() -> None:
-    assert called(guards.MEMBER_GUARD, guards.SITES_GUARD) == MEMBERS
-    assert called(guards.PUBLISHING_GUARD) == ADMINS - CLOSING
-    assert called(guards.CLOSING_GUARD) == CLOSING
-    assert called(guards.AUDIT_GUARD) == {("GET", rest.AUDIT_PATH)}
-    assert called(guards.ROUNDS_GUARD) == RUNNING
-    assert called(guards.ADMIN_GUARD) == ADMINISTERING
-    assert called(guards.READERS_GUARD) == READING
-    assert called(guards.HEADS_GUARD) == HEADS
-    assert called(guards.DOCUMENTS_GUARD) == DOCUMENTS
-    assert called(guards.EVERYONE_GUARD) == PUBLIC
-    assert called(guards.WAITING_GUARD) == WAITING
-    assert called(guards.MACHINES_GUARD) == MACHINES
-    everything = {(method, route.path) for route in ROUTES for method in route.methods or ()}
-    assert (
-        everything == MEMBERS | ADMINS | OPERATORS | READING | DOCUMENTS | PUBLIC | WAITING | HEADS | MACHINES
-    )
+    found = {guard: Routes() for guard in CALLERS}
+    for route in (route for router in ROUTERS for route in router.routes):
+        if isinstance(route, APIRoute) and (route.include_in_schema or route.path == "/openapi.json"):
+            assert isinstance(route, GuardedRoute)
+            found[route.guard] |= {(method, route.path) for method in route.methods or ()}
+    assert found == CALLERS
 
 
 async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None:
     """As it is served: for anonymous callers, and for the operator with its token on members' paths."""
-    ids = {
-        name: (
-            "0" * 64 if name in {"federation", "study", "cohort", "context", "pack", "heads"} else "0" * 16
-        )
-        for name in ("federation", "study", "cohort", "context", "pack", "heads", "round_id", "combination")
-    } | {"member": "m-0", "token": "0" * 8, "index": 0, "position": 0, "name": "lda"}
+    ids = dict.fromkeys(("federation", "study", "cohort", "context", "pack", "heads"), "0" * 64)
+    ids |= dict.fromkeys(("round_id", "combination"), "0" * 16)
+    ids |= {"member": "m-0", "token": "0" * 8, "index": "0", "position": "0", "name": "lda"}
     async with server.anonymous() as nobody:
-        for method, path in MEMBERS | ADMINS | OPERATORS | READING | DOCUMENTS:
+        for method, path in EVERYTHING:
             answer = await nobody.request(method, path.format(**ids))
-            assert answer.status_code == 401, (method, path)
-            assert answer.headers["www-authenticate"] == (
-                "Signature" if (method, path) in MEMBERS else "Bearer"
-            )
-        for method, path in PUBLIC | WAITING | HEADS | MACHINES:
-            answer = await nobody.request(method, path.format(**ids))
-            assert answer.status_code in {200, 404, 503}, (method, path)
+            if (method, path) in OPEN:
+                assert answer.status_code in {200, 404, 503}, (method, path)
+            else:
+                assert answer.status_code == 401, (method, path)
+                scheme = "Signature" if (method, path) in MEMBERS else "Bearer"
+                assert answer.headers["www-authenticate"] == scheme
     async with client_of(server.app, {"authorization": f"Bearer {TOKEN}"}) as operator:
         for method, path in MEMBERS:
             assert (await operator.request(method, path.format(**ids))).status_code == 401
 
 
 async def test_the_document_says_who_may_call(server: Server) -> None:
-    needs = {
-        (method.upper(), path): {scheme for need in operation.get("security", ()) for scheme in need}
-        for path, item in server.app.openapi()["paths"].items()
-        for method, operation in item.items()
-    }
-    spared = {
-        (method.upper(), path)
-        for path, item in server.app.openapi()["paths"].items()
-        for method, operation in item.items()
-        if {} in operation.get("security", ())
-    }
-    assert spared == WAITING
+    needs, optional = dict[tuple[str, str], set[str]](), Routes()
+    for path, item in server.app.openapi()["paths"].items():
+        for method, operation in item.items():
+            named = operation.get("security", [])
+            needs[method.upper(), path] = {scheme for need in named for scheme in need}
+            optional |= {(method.upper(), path)} if {} in named else set()
+    assert optional == WAITING
     assert {key for key, need in needs.items() if need == {"RequestSignature"}} == MEMBERS | WAITING
     assert {key for key, need in needs.items() if need == {"OperatorToken"}} == OPERATORS
-    assert {key for key, need in needs.items() if len(need) == 2} == ADMINS | READING | DOCUMENTS | HEADS
-    assert {key for key, need in needs.items() if not need} == PUBLIC - {("GET", "/openapi.json")} | MACHINES
+    assert {key for key, need in needs.items() if not need} == PUBLIC - gets("/openapi.json") | MACHINES
+    assert {key for key, need in needs.items() if len(need) == 2} == (
+        EVERYTHING - MEMBERS - WAITING - OPERATORS - PUBLIC - MACHINES
+    )
 
 
 def test_a_route_that_does_not_say_is_none() -> None:

@@ -261,14 +261,9 @@ async def test_keys_of_a_file(tmp_path: Path, provider: Provider) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"issuer": "http://id.example.org"},
-        {"issuer": "http://127.0.0.1.example.org"},
-        {"issuer": "https://id.example.org?x"},
-        {"audience": ""},
-        {"scopes": {}},
-        {"scopes": {"operators": ["everything"]}},
-        {"jwks": "nowhere.json"},
-        {"secret": "x"},
+        *({"issuer": f"http://{host}"} for host in ("id.example.org", "127.0.0.1.example.org")),
+        *({"issuer": "https://id.example.org?x"}, {"audience": ""}, {"scopes": {}}),
+        *({"scopes": {"operators": ["everything"]}}, {"jwks": "nowhere.json"}, {"secret": "x"}),
     ],
 )
 def test_settings_that_are_none(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,16 +272,10 @@ def test_settings_that_are_none(changes: dict[str, Any], monkeypatch: pytest.Mon
     found = Settings().oidc
     assert found is not None
     assert found.scopes["auditors"] == {Scope.AUDIT}
-    monkeypatch.setenv("VEILSUM_OIDC", json.dumps({**values, **changes}))
-    with pytest.raises(Misuse, match=r"^VEILSUM_OIDC"):
-        Settings()
-
-
-@pytest.mark.parametrize("text", ["{", "{'issuer': 'https://id.example.org'}"])
-def test_a_setting_that_is_no_json(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VEILSUM_OIDC", text)
-    with pytest.raises(Misuse, match=r"^VEILSUM_OIDC"):
-        Settings()
+    for text in (json.dumps({**values, **changes}), "{"):
+        monkeypatch.setenv("VEILSUM_OIDC", text)
+        with pytest.raises(Misuse, match=r"^VEILSUM_OIDC"):
+            Settings()
 
 
 async def test_a_key_of_nobody_s_keeps_nobody_out_while_the_issuer_is_away(provider: Provider) -> None:

@@ -76,11 +76,21 @@ async def allowed(server: Server, token: str) -> bool:
     return answer.status_code == 404
 
 
-@pytest.mark.parametrize("configured", ["", "  ", "\n"])
-async def test_an_empty_token_is_none(tmp_path: Path, configured: str) -> None:
+@pytest.mark.parametrize(
+    ("configured", "sent", "accepted"),
+    [
+        pytest.param("", "", False, id="empty"),
+        pytest.param(" \n", " \n", False, id="blank"),
+        pytest.param(
+            "twenty-letter-secret\n", "twenty-letter-secret", True, id="of a file, with its line end"
+        ),
+    ],
+)
+async def test_a_configured_token_is_a_line(
+    tmp_path: Path, configured: str, sent: str, *, accepted: bool
+) -> None:
     async with running(tmp_path, operator_token=configured) as server:
-        assert await allowed(server, "") is False
-        assert await allowed(server, configured) is False
+        assert await allowed(server, sent) is accepted
 
 
 @pytest.mark.parametrize("token", ["fifteen letters", "fifteen letters, ö", "fifteen letters\nand more"])
@@ -93,29 +103,13 @@ async def test_a_configured_token_that_is_short_or_can_t_be_sent_is_refused(
     assert "fifteen" not in str(caught.value)
 
 
-async def test_a_configured_token_loses_the_line_end_of_its_file(tmp_path: Path) -> None:
-    async with running(tmp_path, operator_token="twenty-letter-secret\n") as server:
-        assert await allowed(server, "twenty-letter-secret") is True
-
-
-@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic YTpi", "bearer wrong", "Bearer é"])
-async def test_without_the_token_the_operators_routes_are_closed(
-    server: Server, formed: Party, header: str | None
-) -> None:
+async def test_what_is_no_token_opens_nothing(server: Server, formed: Party) -> None:
     round_id = await formed.open_round(server)
-    headers = [] if header is None else [(b"authorization", header.encode("latin-1"))]
     async with server.anonymous() as client:
-        for method, path in (
-            ("POST", f"/v1/federations/{formed.federation}/cohorts"),
-            ("POST", f"/v1/cohorts/{formed.cohort}/rounds"),
-            ("POST", f"/v1/cohorts/{formed.cohort}/close"),
-            ("POST", f"/v1/rounds/{round_id}/cancel"),
-            ("GET", f"/v1/rounds/{round_id}/result/sums"),
-            ("POST", f"/v1/cohorts/{'0' * 64}/rounds"),
-        ):
-            answer = await client.request(method, path, headers=httpx.Headers(headers))
-            assert refusal(answer) == (401, "unauthorised"), path
-            assert answer.headers["www-authenticate"] == "Bearer"
+        for header in ("", "Bearer", "Bearer ", "Basic YTpi", "bearer wrong", "Bearer é"):
+            given = httpx.Headers([(b"authorization", header.encode("latin-1"))])
+            answer = await client.post(f"/v1/rounds/{round_id}/cancel", headers=given)
+            assert refusal(answer) == (401, "unauthorised"), header
     assert (await server.view(round_id))["state"] == "collecting"
 
 
@@ -241,17 +235,6 @@ async def test_a_token_works_for_its_federation_alone(server: Server, formed: Pa
     assert [each["federation"] for each in listed] == [formed.federation, "0" * 64]
 
 
-async def test_each_download_of_a_sum_is_in_the_log(server: Server, finished: str) -> None:
-    token = await made(server, "sums")
-    answer = await server.anonymous().get(f"/v1/rounds/{finished}/result/sums", headers=bearer(token))
-    assert answer.status_code == 200
-    entries = (await server.client.get("/v1/audit")).json()["entries"]
-    found = [each for each in entries if each["action"] == "GET /v1/rounds/{round_id}/result/sums"]
-    assert [(each["who"], each["on"], each["outcome"]) for each in found] == [
-        (f"operator {token['token']}", f"round_id={finished}", "done")
-    ]
-
-
 async def test_a_token_ends_by_its_time_or_by_hand(server: Server) -> None:
     short, long = await made(server, "admin", lifetime_s=60), await made(server, "sums", "rounds")
     nobody = server.anonymous()
@@ -277,20 +260,12 @@ async def test_a_token_ends_by_its_time_or_by_hand(server: Server) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"scopes": []},
-        {"scopes": ["root"]},
-        {"name": ""},
-        {"name": "a\nb"},
-        {"lifetime_s": 0},
-        {"lifetime_s": 1e9},
-        {"federation": "x"},
+async def test_a_token_has_a_name_a_scope_and_an_end(server: Server) -> None:
+    for changes in (
+        *({"scopes": []}, {"scopes": ["root"]}, {"name": ""}, {"name": "a\nb"}),
+        *({"lifetime_s": 0}, {"lifetime_s": 1e9}, {"federation": "x"}),
         {"federation": "0" * 64, "scopes": ["audit"]},
         {"federation": "0" * 64, "scopes": ["rounds", "admin"]},
-    ],
-)
-async def test_a_token_has_a_name_a_scope_and_an_end(server: Server, changes: dict[str, Any]) -> None:
-    answer = await server.client.post("/v1/tokens", json={"name": "x", "scopes": ["sums"], **changes})
-    assert refusal(answer) == (400, "malformed-request")
+    ):
+        answer = await server.client.post("/v1/tokens", json={"name": "x", "scopes": ["sums"], **changes})
+        assert refusal(answer) == (400, "malformed-request"), changes
