@@ -12,12 +12,14 @@ from starlette.requests import Request
 
 from service.access.gate import INLINE_HASH_BYTES
 from service.storage.nonces import DELETE_EVERY_S
-from tests.support.party import SIX, Party
+from tests.support.party import Party
 from tests.support.refusals import refusal
 from tests.support.serving import Server, Stage, running
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import parse_message
 from veilsum.protocol.request_signature import Target, content_digest, sign_request
+
+THREE = ("m-0", "m-1", "m-2")
 
 
 def headers(
@@ -82,7 +84,7 @@ async def stored(server: Server) -> dict[str, bytes]:
 
 async def test_every_signed_request_may_arrive_twice_but_a_download_of_a_sum(server: Server) -> None:
     """At once, and again when the round is over: nothing that is stored changes."""
-    party, sent = Party(SIX, readers=("m-0",)), list[tuple[httpx.Request, httpx.Response]]()
+    party, sent = Party(THREE), list[tuple[httpx.Request, httpx.Response]]()
     first = server.client._transport
 
     class Twice(httpx.AsyncBaseTransport):
@@ -123,7 +125,7 @@ async def test_every_signed_request_may_arrive_twice_but_a_download_of_a_sum(ser
 @pytest.fixture
 async def sums(server: Server) -> tuple[Party, str]:
     """The path of a sum that m-0 may read."""
-    party = Party(SIX, readers=("m-0",))
+    party = Party(THREE, readers=("m-0",))
     await party.begin(server)
     return party, f"/v1/rounds/{await party.done(server)}/result/sums"
 
@@ -143,7 +145,7 @@ async def test_a_sum_is_downloaded_once_with_each_request(server: Server, sums: 
 async def test_a_request_is_known_for_as_long_as_it_would_be_taken(tmp_path: Path, stores: str) -> None:
     """A nonce is remembered longer than the signature's lifetime, because the signer's clock may be behind."""
     del stores
-    party = Party(("m-0", "m-1", "m-2"), readers=("m-0",))
+    party = Party(THREE, readers=("m-0",))
     async with running(tmp_path, clock_skew_s=600.0) as server:
         await party.begin(server)
         path = f"/v1/rounds/{await party.done(server)}/result/sums"
@@ -249,7 +251,7 @@ async def test_an_answer_is_its_sender_s(server: Server, formed: Party) -> None:
 
 
 async def test_a_coordinator_behind_a_proxy_knows_its_public_address(tmp_path: Path) -> None:
-    party = Party(("m-0", "m-1", "m-2"))
+    party = Party(THREE)
     async with running(tmp_path) as server:
         asked = f"/v1/rounds/{await party.begun(server)}/requests/m-0"
         rewritten = {**headers(party, asked, authority="sum.example.org"), "host": "10.0.0.7:8000"}

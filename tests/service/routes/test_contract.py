@@ -17,25 +17,16 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import Manifest, Pairing
 from veilsum.protocol.tags import PROTOCOL_VERSION
 
-BINARY = [
-    ("put", "/v1/federations/{f}/roster"),
-    ("put", "/v1/federations/{f}/studies/{s}"),
-    ("put", "/v1/cohorts/{c}/cards/m-0"),
-    ("put", "/v1/cohorts/{c}/pairings/m-0"),
-    ("put", "/v1/rounds/{r}/uploads/m-0"),
-    ("put", "/v1/rounds/{r}/uploads/m-0/chunks/0"),
-    ("post", "/v1/rounds/{r}/answers"),
-    ("post", "/v1/rounds/{r}/lost"),
-    ("post", "/v1/federations/{f}/lost"),
+SIGNED = [
+    *(("put", path) for path in (rest.ROSTER_PATH, rest.STUDY_PATH, rest.CARD_PATH, rest.PAIRING_PATH)),
+    *(("put", path) for path in (rest.UPLOAD_PATH, rest.CHUNK_PATH)),
+    *(("post", path) for path in (rest.ANSWERS_PATH, rest.LOST_PATH, rest.LOST_CONTEXTS)),
 ]
-JSON = [
-    "/v1/tokens",
-    "/v1/federations/{f}/cohorts",
-    "/v1/cohorts/{c}/rounds",
-    "/v1/cohorts/{c}/rounds/preflight",
-    "/v1/rounds/{r}/cancel",
-    "/v1/rounds/{r}/extend",
-]
+"""Routes that take a signed message, or an announced part of one."""
+JSON = (
+    *(rest.TOKENS_PATH, rest.COHORTS_PATH, rest.ROUNDS_PATH),
+    *(rest.PREFLIGHT_PATH, rest.CANCEL_PATH, rest.EXTEND_PATH),
+)
 
 
 def operations(server: Server) -> list[tuple[str, str, dict[str, Any]]]:
@@ -87,20 +78,8 @@ async def test_every_declared_binary_body_is_one(server: Server) -> None:
         if "requestBody" in operation
     }
     octets = {key for key, kind in kinds.items() if kind == [rest.OCTETS_TYPE]}
-    assert octets == {
-        ("put", rest.ROSTER_PATH),
-        ("put", rest.STUDY_PATH),
-        ("put", rest.CANARIES_PATH),
-        ("put", rest.HEADS_PATH),
-        ("post", rest.PROBE_PATH),
-        ("put", rest.CARD_PATH),
-        ("put", rest.PAIRING_PATH),
-        ("put", rest.UPLOAD_PATH),
-        ("put", rest.CHUNK_PATH),
-        ("post", rest.ANSWERS_PATH),
-        ("post", rest.LOST_PATH),
-        ("post", rest.LOST_CONTEXTS),
-    }
+    others = {("put", rest.CANARIES_PATH), ("put", rest.HEADS_PATH), ("post", rest.PROBE_PATH)}
+    assert octets == {*SIGNED, *others}
     assert {tuple(kind) for key, kind in kinds.items() if key not in octets} == {("application/json",)}
 
 
@@ -119,7 +98,8 @@ async def test_what_is_answered_in_two_ways_says_so(server: Server) -> None:
 async def paths(server: Server, formed: Party) -> dict[str, str]:
     round_id = await formed.open_round(server)
     assert (await formed.announce(server, round_id, "m-0")).status_code == 200
-    return {"f": formed.federation, "c": formed.cohort, "r": round_id, "s": "0" * 64}
+    ids = {"federation": formed.federation, "cohort": formed.cohort, "round_id": round_id}
+    return {**ids, "study": "0" * 64, "member": "m-0", "index": "0"}
 
 
 async def test_random_bytes_are_refused_with_a_cause(
@@ -127,19 +107,19 @@ async def test_random_bytes_are_refused_with_a_cause(
 ) -> None:
     rng = random.Random(7)
     upload = formed.upload_of("m-0")
-    shown = await server.client.get("/v1/cohorts/{c}/manifest".format(**paths))
+    shown = await server.client.get(rest.MANIFEST_PATH.format(**paths))
     manifest = Manifest.from_bytes(shown.content).hash  # a pairing of another one is ignored
     ciphertexts = (bytes(1088),) * 3
     pairing = Pairing.make_signed(
         formed.keys["m-0"], manifest=manifest, member="m-0", ciphertexts=ciphertexts
     )
     genuine = {
-        "/v1/federations/{f}/roster": formed.roster.to_bytes(),
-        "/v1/federations/{f}/studies/{s}": formed.study.to_bytes(),
-        "/v1/cohorts/{c}/pairings/m-0": pairing.to_bytes(),
-        "/v1/cohorts/{c}/cards/m-0": formed.card_of("m-0").to_bytes(),
+        rest.ROSTER_PATH: formed.roster.to_bytes(),
+        rest.STUDY_PATH: formed.study.to_bytes(),
+        rest.PAIRING_PATH: pairing.to_bytes(),
+        rest.CARD_PATH: formed.card_of("m-0").to_bytes(),
     }
-    for method, path in BINARY:
+    for method, path in SIGNED:
         real = genuine.get(path, upload)
         own = bytes([PROTOCOL_VERSION])
         bodies = [b"", b"\x00", own, real[:-1], real + b"\x00", b"\x01" + real[1:], own + b"\xff" + real]
@@ -154,8 +134,7 @@ async def test_random_bytes_are_refused_with_a_cause(
             assert 400 <= answer.status_code < 500, (path, body, answer.text)
 
 
-@pytest.mark.parametrize("path", JSON)
-async def test_json_that_is_none_is_refused(server: Server, paths: dict[str, str], path: str) -> None:
+async def test_json_that_is_none_is_refused(server: Server, paths: dict[str, str]) -> None:
     bodies = [
         b"",
         b"{",
@@ -174,89 +153,65 @@ async def test_json_that_is_none_is_refused(server: Server, paths: dict[str, str
         json.dumps({"period": "p", "dim": 1, "reason": "x", "more": 1}).encode(),
         json.dumps({"period": "", "study": -1, "reason": ""}).encode(),
     ]
-    for body in bodies:
-        answer = await server.client.post(
-            path.format(**paths), content=body, headers={"content-type": "application/json"}
-        )
-        assert answer.status_code == 400, (body[:50], answer.text)
-        assert len(answer.json()["detail"]) <= 1000
-    answer = await server.client.post(path.format(**paths), content=b" " * ((1 << 20) + 1))
-    assert refusal(answer) == (413, "oversized")
+    for path in (each.format(**paths) for each in JSON):
+        for body in bodies:
+            answer = await server.client.post(
+                path, content=body, headers={"content-type": "application/json"}
+            )
+            assert answer.status_code == 400, (path, body[:50], answer.text)
+            assert len(answer.json()["detail"]) <= 1000
+        answer = await server.client.post(path, content=b" " * ((1 << 20) + 1))
+        assert refusal(answer) == (413, "oversized")
 
 
-ASTRAY = [
-    "/v1/rounds/..%2f..%2fetc/requests/m-0",
-    "/v1/rounds/{r}/requests/..%2f..%2fcoordinator.key",
-    "/v1/rounds/{r}/requests/M-0",
-    "/v1/rounds/{r}/requests/m%000",
-    "/v1/rounds/{r}/requests/m%0a",
-    "/v1/rounds/{r}/requests/%ff",
-    "/v1/rounds/{r}/requests/" + "m" * 65,
-    "/v1/rounds/{r}%0a/requests/m-0",
-    "/v1/rounds/{R}/requests/m-0",
-    "/v1/rounds/{r}00/result",
-    "/v1/rounds/" + "f" * 5000,
-    "/v1/cohorts/{C}",
-    "/v1/cohorts/{c}%00",
-    "/v1/federations/..%2f",
-    "/v1/federations/%F0%9F%92%A9/roster",
-    "/v1/rounds/{r}?after=-2",
-    "/v1/rounds/{r}?after=" + "9" * 5000,
-    "/v1/rounds/{r}?after=1.5",
-    "/v1/rounds/{r}?wait_s=nan",
-    "/v1/rounds/{r}?wait_s=inf",
-    "/v1/rounds/{r}?wait_s=-1",
-    "/v1/rounds/{r}?wait_s=61",
-    "/v1/rounds/{r}/uploads/m-0/chunks/x",
-    "/nothing",
-    "/%2f",
-    "/v1/rounds/",
-]
+MEMBERS_ASTRAY = ("..%2f..%2fcoordinator.key", "M-0", "m%000", "m%0a", "%ff", "m" * 65)
+QUERIES_ASTRAY = (
+    *(f"after={number}" for number in ("-2", "9" * 5000, "1.5")),
+    *(f"wait_s={number}" for number in ("nan", "inf", "-1", "61")),
+)
 
 
 async def test_no_path_leads_astray(server: Server, paths: dict[str, str]) -> None:
+    round_id, cohort = paths["round_id"], paths["cohort"]
     # Upper case with a letter, so that it makes a difference: an id may be all digits.
-    upper = {key.upper(): "A" + value.upper()[1:] for key, value in paths.items()}
-    for path in ASTRAY:
-        answer = await server.client.get(path.format(**paths, **upper))
+    rounds = ("..%2f..%2fetc", f"{round_id}%0a", f"A{round_id.upper()[1:]}")
+    for path in (
+        *(f"/v1/rounds/{each}/requests/m-0" for each in rounds),
+        *(f"/v1/rounds/{round_id}/requests/{each}" for each in MEMBERS_ASTRAY),
+        *(f"/v1/rounds/{round_id}?{each}" for each in QUERIES_ASTRAY),
+        *(f"/v1/rounds/{each}" for each in ("", f"{round_id}00/result", "f" * 5000)),
+        *(f"/v1/cohorts/{each}" for each in (f"A{cohort.upper()[1:]}", f"{cohort}%00")),
+        *(f"/v1/federations/{each}" for each in ("..%2f", "%F0%9F%92%A9/roster")),
+        *("/nothing", "/%2f", f"/v1/rounds/{round_id}/uploads/m-0/chunks/x"),
+    ):
+        answer = await server.client.get(path)
         assert answer.status_code in {400, 401, 404, 405}, (path, answer.text)
 
 
 async def test_other_methods_are_problems_too(server: Server, paths: dict[str, str]) -> None:
-    for path in (
-        "/healthz",
-        "/v1/coordinator",
-        f"/v1/rounds/{paths['r']}",
-        f"/v1/rounds/{paths['r']}/answers",
-    ):
+    for path in (rest.HEALTH_PATH, rest.COORDINATOR_PATH, rest.ROUND_PATH, rest.ANSWERS_PATH):
         for method in ("HEAD", "OPTIONS", "DELETE", "PATCH", "TRACE"):
-            answer = await server.client.request(method, path)
+            answer = await server.client.request(method, path.format(**paths))
             assert answer.status_code == 405
             assert answer.headers["content-type"] == rest.PROBLEM_TYPE
             assert "allow" in answer.headers
 
 
 async def test_a_raw_body_has_its_type_and_its_limit(server: Server, paths: dict[str, str]) -> None:
-    for method, path in BINARY:
+    for method, path in SIGNED:
         where = path.format(**paths)
         kind = await server.client.request(method, where, content=b"x", headers={"content-type": "text/html"})
         assert refusal(kind) == (400, "malformed-request")
         assert "text/html" in kind.json()["detail"]
-    card = f"/v1/cohorts/{paths['c']}/cards/m-0"
-    assert refusal(await server.client.put(card, content=bytes(4097))) == (413, "oversized")
-    pairing = f"/v1/cohorts/{paths['c']}/pairings/m-0"
-    answer = await server.client.put(pairing, content=bytes((16 << 20) + 1))
-    assert refusal(answer) == (413, "oversized")
-    roster = f"/v1/federations/{paths['f']}/roster"
+    for path, size in ((rest.CARD_PATH, 4097), (rest.PAIRING_PATH, (16 << 20) + 1)):
+        answer = await server.client.put(path.format(**paths), content=bytes(size))
+        assert refusal(answer) == (413, "oversized")
     operator = client_of(server.app, {"authorization": f"Bearer {TOKEN}"})
-    answer = await operator.put(roster, content=_pieces(17 << 20))
+    answer = await operator.put(rest.ROSTER_PATH.format(**paths), content=_pieces(17 << 20))
     assert refusal(answer) == (413, "oversized")
-    declared = await server.client.put(
-        f"/v1/rounds/{paths['r']}/uploads/m-0/chunks/0",
-        content=b"x",
-        headers={"content-length": str((32 << 20) + 1)},
-    )
-    assert declared.status_code == 413
+    declared = {"content-length": str((32 << 20) + 1)}
+    answer = await server.client.put(rest.CHUNK_PATH.format(**paths), content=b"x", headers=declared)
+    assert refusal(answer) == (413, "oversized")
 
 
 async def _pieces(size: int) -> Any:
