@@ -263,20 +263,6 @@ async def test_operators_see_when_each_member_was_last_heard_from(
         assert ("lately" in page, "silent" in page) == (True, True), address
 
 
-async def test_ids_are_short_and_can_be_copied_whole(visitor: httpx.AsyncClient, gallery: Gallery) -> None:
-    for name, address in gallery.pages().items():
-        page = (await visitor.get(address)).text
-        shown = words(page)
-        copied = re.findall(r'data-copy="([0-9a-f]+)"', page)
-        assert copied or name in {"rounds-none", "problems", "problem", "sign-in", "not-found"}, name
-        for each in copied:
-            assert f"{each[:8]}…" in shown or fingerprint(bytes.fromhex(each)) in shown, name
-        commands = " ".join(re.findall(r"<pre.*?</pre>", page, re.DOTALL))
-        assert not re.findall(r"\b[0-9a-f]{16,}\b", shown.replace(words(f"<main>{commands}</main>"), "")), (
-            name
-        )
-
-
 async def test_commands_name_the_address_that_members_use(tmp_path: Path) -> None:
     async with running(tmp_path / "data", public_url="https://sum.example.org/") as server:
         page = (await server.anonymous().get("/")).text
@@ -318,12 +304,6 @@ async def test_a_refusal_is_a_page_for_browsers_and_a_problem_for_others(
         assert plain.json()["type"].startswith("/problems/")
     rest = await visitor.get(f"/v1/rounds/{'0' * 16}")
     assert rest.headers["content-type"] == "application/problem+json"
-
-
-async def test_a_problems_type_leads_to_its_page(visitor: httpx.AsyncClient, server: Server) -> None:
-    problem = (await server.client.get(f"/v1/rounds/{'0' * 16}")).json()
-    page = await visitor.get(problem["type"])
-    assert page.status_code == 200
 
 
 async def test_who_refused_is_told_by_the_transcript_alone(server: Server, formed: Party) -> None:
@@ -391,10 +371,9 @@ def test_every_query_parameter_has_a_pattern() -> None:
     assert free == []
 
 
-@pytest.mark.parametrize(
-    "query", ["federation=%00", "federation=x", "state=%00", "state=x%0a", "page=%00", "federation=%ff"]
-)
-async def test_a_list_of_rounds_takes_no_odd_filter(visitor: httpx.AsyncClient, query: str) -> None:
-    assert (await visitor.get(f"/?{query}")).status_code == 400
+async def test_a_list_of_rounds_takes_no_odd_filter(visitor: httpx.AsyncClient) -> None:
+    odd = ("federation=%00", "federation=x", "state=%00", "state=x%0a", "page=%00", "federation=%ff")
+    for query in odd:
+        assert (await visitor.get(f"/?{query}")).status_code == 400, query
     assert (await visitor.get("/?federation=&state=&page=1")).status_code == 200
     assert (await visitor.get("/sign-in?then=%00")).status_code == 400
