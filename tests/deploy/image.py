@@ -56,15 +56,8 @@ class Images:
         return (run.stdout or "").strip()
 
     def _command(self, *words: object) -> list[str]:
-        stored = (
-            "--storage-driver",
-            "vfs",
-            "--root",
-            self.folder / "storage",
-            "--runroot",
-            self.folder / "run",
-        )
-        return ["buildah", *map(str, (*stored, *words))]
+        stored = ("--root", self.folder / "storage", "--runroot", self.folder / "run")
+        return ["buildah", "--storage-driver", "vfs", *map(str, (*stored, *words))]
 
     def base(self) -> None:
         """Pull the base, or make one of Debian's packages. Its Python is then Debian's, which the project supports as well."""
@@ -101,22 +94,9 @@ class Images:
         lent = [path for path in ("/etc/ssl/certs", "/etc/pip.conf") if Path(path).exists()]
         volumes = [word for path in lent for word in ("--volume", f"{path}:{path}:ro")]
         file = DOCKER / f"{name}.Dockerfile"
-        words = (
-            "bud",
-            "--format",
-            "docker",  # the other knows no health check
-            "--isolation",
-            "chroot",
-            "--pull-never",
-            "--quiet",
-            "--tag",
-            name,
-            *volumes,
-            "--file",
-            file,
-            ROOT,
-        )
-        self.buildah(*words, output=False)
+        # The other format knows no health check.
+        words = f"bud --format docker --isolation chroot --pull-never --quiet --tag {name}".split()
+        self.buildah(*words, *volumes, "--file", file, ROOT, output=False)
         return {"bytes": self._bytes(name), "base_bytes": self._bytes(BASE)}
 
     def _bytes(self, name: str) -> int:

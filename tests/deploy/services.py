@@ -159,23 +159,11 @@ class Machine:
         self, user: str, host: str, words: list[str], environment: dict[str, str] | None = None
     ) -> list[str]:
         """Return a command that runs as this user on that host, with no rights beyond the user's."""
-        number = str(self.users[user])
+        number = self.users[user]
         named = [f"{key}={value}" for key, value in (environment or {"PATH": "/usr/bin:/bin"}).items()]
-        dropped = ["--clear-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all"]
-        where = ["ip", "netns", "exec", self.network.of(host)]
-        return [
-            *where,
-            "setpriv",
-            "--reuid",
-            number,
-            "--regid",
-            number,
-            *dropped,
-            "env",
-            "-i",
-            *named,
-            *words,
-        ]
+        where = f"ip netns exec {self.network.of(host)} setpriv --reuid {number} --regid {number}"
+        dropped = "--clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all"
+        return [*where.split(), *dropped.split(), "env", "-i", *named, *words]
 
     def _moved(self, text: str) -> str:
         ours = ("/opt/veilsum", "/var/lib/veilsum", "/etc/veilsum")

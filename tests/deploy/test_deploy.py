@@ -206,15 +206,9 @@ def test_workflows_have_no_rights_but_those_they_name_and_run_what_exists(path: 
 
 def test_actions_are_pinned_by_the_commits_of_their_tags(tmp_path: Path) -> None:
     def git(*words: str) -> str:
-        said = [
-            "-c",
-            "user.name=x",
-            "-c",
-            "user.email=x@example.org",
-            "-C",
-            str(tmp_path / "owner" / "action"),
-        ]
-        return subprocess.check_output(["git", *said, *words], text=True, stderr=subprocess.DEVNULL).strip()
+        said = ["git", *["-c", "user.name=x", "-c", "user.email=x@example.org"], *words]
+        where = tmp_path / "owner" / "action"
+        return subprocess.check_output(said, cwd=where, text=True, stderr=subprocess.DEVNULL).strip()
 
     (tmp_path / "owner" / "action").mkdir(parents=True)
     git("init")

@@ -39,15 +39,8 @@ def git(*words: str) -> bytes:
 def last(tmp_path: Path) -> Path:
     """Return the last release's packages."""
     tag = git("describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^")
-    commit = tag or git(
-        "log",
-        "-1",
-        "--format=%H",
-        "--",
-        "service/storage/migrations",
-        "client_sdk/api.py",
-        "veilsum/protocol/study.py",
-    )
+    changed = ("service/storage/migrations", "client_sdk/api.py", "veilsum/protocol/study.py")
+    commit = tag or git("log", "-1", "--format=%H", "--", *changed)
     archive = git("archive", commit.decode().strip(), *PACKAGES) if commit else b""
     if not archive:
         lacking("git has no state before this one")
@@ -168,18 +161,9 @@ async def test_a_round_goes_on_while_replicas_are_replaced(last: Path, bucket: s
                 features, labels = records(np.random.default_rng(index), 40)
                 np.savez(tmp_path / f"{name}.npz", features=features, labels=labels)
             await old("admin", "roster", "r.json", "--folder", "admin", *roster)
-            classes = [word for index in range(CLASSES) for word in ("--class", f"class-{index}")]
-            words = (
-                "--extractor",
-                EXTRACTOR,
-                "--dim",
-                DIM,
-                "--members",
-                len(MEMBERS),
-                "--why-not-listable",
-                "random features",
-                *classes,
-            )
+            words = f"--extractor {EXTRACTOR} --dim {DIM} --members {len(MEMBERS)}".split()
+            words += [word for index in range(CLASSES) for word in ("--class", f"class-{index}")]
+            words += ["--why-not-listable", "random features"]
             await old("admin", "study", "new", "s.toml", *words)
             draft = (tmp_path / "s.toml").read_text().replace("[question.withhold]", "#")
             draft = draft.replace("margin = ", "# margin = ").replace(
@@ -195,19 +179,8 @@ async def test_a_round_goes_on_while_replicas_are_replaced(last: Path, bucket: s
             door.served.clear()
 
             async def join(name: str) -> asyncio.subprocess.Process:
-                words = (
-                    "member",
-                    "join",
-                    name,
-                    f"{name}.npz",
-                    "--admin-key",
-                    admin,
-                    "--approve",
-                    approval,
-                    "--once",
-                )
-                release = old if name.startswith("old") else new
-                return await release.start(*words)
+                words = f"member join {name} {name}.npz --admin-key {admin} --approve {approval} --once"
+                return await (old if name.startswith("old") else new).start(*words.split())
 
             joining = {name: await join(name) for name in MEMBERS}
             await new("operator", "cohort", "watch", cohort)

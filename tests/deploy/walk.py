@@ -65,30 +65,11 @@ class Consortium:
         self.admin = str(self.cli.json("admin", "new", self.cli.folder / "admin")["federation"])
         keys = [word for name in MEMBERS for word in ("--member", f"{name}={self.identity(name)}")]
         folder = self.cli.folder
-        self.ask(
-            "admin",
-            "roster",
-            folder / "roster.json",
-            "--folder",
-            folder / "admin",
-            "--name",
-            "Four hospitals",
-            *keys,
-        )
-        classes = [word for index in range(CLASSES) for word in ("--class", f"class-{index}")]
-        words = (
-            "--extractor",
-            EXTRACTOR,
-            "--dim",
-            DIM,
-            "--members",
-            len(MEMBERS),
-            "--name",
-            "ct-2026",
-            "--why-not-listable",
-            "random features",
-            *classes,
-        )
+        named = ("--folder", folder / "admin", "--name", "Four hospitals")
+        self.ask("admin", "roster", folder / "roster.json", *named, *keys)
+        words = f"--extractor {EXTRACTOR} --dim {DIM} --members {len(MEMBERS)} --name ct-2026".split()
+        words += [word for index in range(CLASSES) for word in ("--class", f"class-{index}")]
+        words += ["--why-not-listable", "random features"]
         self.cli.json("admin", "study", "new", folder / "study.toml", *words)
         signed = self.cli.json("admin", "study", "sign", folder / "study.toml", "--folder", folder / "admin")
         self.approval = str(signed["approval"])
@@ -149,13 +130,9 @@ class Consortium:
 
     def ask(self, *words: object) -> dict[str, Any]:
         """Run a command of the operator or admin, with the operator's certificate."""
-        cert = (
-            "--client-cert",
-            self.cli.folder / "operator.pem",
-            "--client-key",
-            self.cli.folder / "operator.key",
-        )
-        return self.cli.json(*cert, *self.cli.at(*words), "--ca", self.authority.path)
+        own = self.cli.folder / "operator.pem"
+        shown = ("--client-cert", own, "--client-key", own.with_suffix(".key"))
+        return self.cli.json(*shown, *self.cli.at(*words), "--ca", self.authority.path)
 
     def operate(self, *words: object) -> dict[str, Any]:
         return self.ask(*words, "--token", self.token)
