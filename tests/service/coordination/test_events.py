@@ -26,25 +26,24 @@ async def round_(server: Server, formed: Party) -> LiveRound:
     return server.live(round_id)
 
 
-def kept(round_: LiveRound, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+@pytest.fixture
+def sizes(round_: LiveRound, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Record the number of events in each commit."""
-    append, sizes = round_._journal.append_events, list[int]()
+    append, found = Journal.append_events, list[int]()
 
-    async def watching(following: Sequence[Event], *, after: Standing) -> Outcome:
-        sizes.append(len(following))
-        return await append(following, after=after)
+    async def watching(journal: Journal, following: Sequence[Event], *, after: Standing) -> Outcome:
+        found.append(len(following))
+        return await append(journal, following, after=after)
 
-    monkeypatch.setattr(round_._journal, "append_events", watching)
-    return sizes
+    monkeypatch.setattr(Journal, "append_events", watching)
+    return found
 
 
 def chunk(member: str, index: int) -> Any:
     return lambda _: Event(time.time(), "chunk", f'["{member}", {index}]'.encode())
 
 
-async def test_each_has_its_own_outcome(round_: LiveRound, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = kept(round_, monkeypatch)
-
+async def test_each_has_its_own_outcome(round_: LiveRound, sizes: list[int]) -> None:
     def defect(_: object) -> Event:
         raise ZeroDivisionError
 
@@ -63,10 +62,9 @@ async def test_each_has_its_own_outcome(round_: LiveRound, monkeypatch: pytest.M
 
 
 async def test_what_follows_on_another_phase_is_decided_in_it(
-    round_: LiveRound, formed: Party, monkeypatch: pytest.MonkeyPatch
+    round_: LiveRound, formed: Party, sizes: list[int]
 ) -> None:
     """The last chunk ends the collecting phase: later events of the same batch meet the next phase."""
-    sizes = kept(round_, monkeypatch)
     wanted = [(member, index) for member in formed.ids for index in range(len(formed.chunks[member]))]
     decisions = [
         *(chunk(*each) for each in wanted),

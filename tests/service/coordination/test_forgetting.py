@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 
 from service.coordination.documents import Documents
 from service.coordination.events import Event
-from service.coordination.journal import Outcome
+from service.coordination.journal import Journal, Outcome
 from service.coordination.standing import Standing
 from service.storage.objects import ObjectBlobs
 from service.storage.tables import events, metadata
@@ -45,19 +45,18 @@ async def secrets_of(
 ) -> dict[str, bytes]:
     """Play the round; return the bytes of each secret that passed through the coordinator."""
     found: dict[str, bytes] = {}
-    journal = server.live(round_id)._journal
-    append = journal.append_events
+    append = Journal.append_events
 
-    async def watching(following: Sequence[Event], *, after: Standing) -> Outcome:
+    async def watching(journal: Journal, following: Sequence[Event], *, after: Standing) -> Outcome:
         for event in following:
             if event.kind == "message" and event.body[1] == Reveal.kind:
                 found["share"] = bytes(Reveal.from_bytes(event.body).runs[0][:36])
         if isinstance(after.phase, Recovered):
             found["seed"] = bytes(next(iter(after.phase.self_seeds.values())))
             found["edge seed"] = bytes(next(iter(after.phase.edge_seeds.values()), b"-" * 32))
-        return await append(following, after=after)
+        return await append(journal, following, after=after)
 
-    monkeypatch.setattr(journal, "append_events", watching)
+    monkeypatch.setattr(Journal, "append_events", watching)
     await party.play_until(server, round_id, "checking")
     found["chunk"] = party.chunks["m-0"][0]
     found["box"] = next(box for box in Upload.from_bytes(party.upload_of("m-0")).boxes if box)
@@ -155,7 +154,6 @@ async def test_the_log_holds_no_secret(
         sums = (await server.client.get(f"/v1/rounds/{round_id}/result/sums")).content
         # What goes wrong is logged as well: storage, and a refusal of each kind.
         following = await party.open_round(server)
-        round_ = server.live(following)
         party.drop = {}
         party.seal("m-0", await server.opening(following, "m-0"))
 
@@ -164,7 +162,7 @@ async def test_the_log_holds_no_secret(
 
         where = f"/v1/rounds/{following}/uploads/m-0"
         with monkeypatch.context() as patched:
-            patched.setattr(round_._journal, "append_events", broken)
+            patched.setattr(Journal, "append_events", broken)
             failed = await server.client.put(where, content=party.upload_of("m-0"))
             assert failed.status_code == 503
             assert TOKEN not in failed.text

@@ -147,8 +147,8 @@ async def test_a_commit_that_was_reported_as_failed_is_taken_up(
 ) -> None:
     """Storage reports a failure but has committed: memory follows storage."""
     round_id = await formed.open_round(server)
-    journal = server.live(round_id)._journal
-    write = journal._database.write
+    database = server.coordinator.database
+    write = database.write
 
     async def unsure(work: Any) -> Any:
         found = await write(work)
@@ -159,7 +159,7 @@ async def test_a_commit_that_was_reported_as_failed_is_taken_up(
     formed.seal("m-0", await server.opening(round_id, "m-0"))
     where = f"/v1/rounds/{round_id}/uploads/m-0"
     with monkeypatch.context() as patched:
-        patched.setattr(journal._database, "write", unsure)
+        patched.setattr(database, "write", unsure)
         put = await formed.announce(server, round_id, "m-0")
         assert (put.status_code, put.headers["retry-after"]) == (503, "5")
     # The scheduler checks by itself, without a request.
