@@ -11,8 +11,7 @@ from tests.support.forging import again
 from tests.support.party import Party
 from tests.support.refusals import refusal
 from tests.support.serving import Server, running
-from tests.support.simulator import After
-from veilsum.protocol.messages import Message, Reveal
+from veilsum.protocol.messages import Message
 
 OTHER = b"\x66" * 32
 
@@ -39,7 +38,7 @@ async def check_late(server: Server, party: Party, round_id: str, sent: dict[tup
     """Show the coordinator every kind of late vote, receipt and reveal of m-0, whose own are known."""
     vote, receipt = sent["m-0", "Vote"], sent["m-0", "Receipt"]
     key = party.keys["m-0"]
-    for message in (vote, receipt, *filter(None, [sent.get(("m-0", "Reveal"))])):
+    for message in (vote, receipt, sent["m-0", "Reveal"]):
         assert await show(server, round_id, message) == ""
         assert await show(server, round_id, again(message, key, context=OTHER)) == "wrong-context"
         assert await show(server, round_id, replace(message, signature=bytes(64))) == "bad-signature"
@@ -67,22 +66,6 @@ async def test_after_the_result_and_a_restart(tmp_path: Path, party: Party, stor
         assert await show(server, round_id, reveal) == "reveal-misshapen"
         assert view["transcript"] == signed
         assert (await verdict(server, party, round_id)).findings == ()
-
-
-async def test_after_an_erasure(server: Server, formed: Party) -> None:
-    sent = remember(formed)
-    formed.drop = dict.fromkeys(formed.ids[1:], After.RECEIPT)
-    round_id = await formed.open_round(server)
-    assert (await formed.play(server, round_id))["state"] == "erasing"
-    await check_late(server, formed, round_id, sent)
-    assert (await formed.lose(server, round_id))["state"] == "lost"
-    await check_late(server, formed, round_id, sent)
-    report = sent["m-0", "Erased"]
-    assert await show(server, round_id, report) == ""
-    assert await show(server, round_id, again(report, formed.keys["m-0"], revealed=OTHER)) == "conflict"
-    values = {"context": report.context, "member": "m-0", "outcome": OTHER, "evicted": (), "runs": ()}
-    reveal = Reveal.make_signed(formed.keys["m-0"], **values)
-    assert await show(server, round_id, reveal) == "wrong-phase"
 
 
 async def test_without_its_transcript_an_ended_round_checks_signatures_alone(
