@@ -157,19 +157,6 @@ async def test_a_range_whose_row_is_damaged_is_made_again(
     assert count_damage("range") > found
 
 
-@pytest.mark.usefixtures("_small")
-async def test_damage_in_what_no_sum_is_made_of_ends_no_attempt(
-    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The stored sums contain the chunks of a dropped member, which can't be subtracted."""
-    formed.tamper = formed.complaining(("m-4", "m-5"), "m-1")
-    round_id = await formed.open_round(server)
-    before(monkeypatch, "_unmask_range", lambda _: flip(chunk(server, round_id, "m-1", 0)))
-    view = await formed.play(server, round_id)
-    assert (view["state"], "m-1" in view["survivors"]) == ("done", False)
-    await formed.check_result(server, round_id)
-
-
 def published(server: Server, round_id: str) -> list[Stored]:
     """Return everything that an ended round keeps."""
     blobs = server.coordinator.blobs

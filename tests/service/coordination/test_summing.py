@@ -5,7 +5,6 @@ import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from service.coordination.summing import Memory, Summing, chunk_name
 from service.storage.blobs import Blobs
 from service.storage.tables import sums
 from tests.support.party import Party
-from tests.support.serving import Server, running, wait_until
+from tests.support.serving import Server, wait_until
 from tests.support.simulator import Federation
 from veilsum.protocol import round_spec
 from veilsum.protocol.coordinator import Recovered
@@ -263,18 +262,3 @@ def test_ranges_are_unmasked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> No
         chunks = tuple(threads.map(unmasked, range(recovered.attempt.chunk_count)))
     plain = np.sum([federation.vectors_now[member] for member in recovered.summed_members], axis=0)
     np.testing.assert_array_equal(np.concatenate(chunks), plain)
-
-
-async def test_a_sum_goes_on_after_a_restart(
-    tmp_path: Path, party: Party, stores: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Running sums are lost then, and only earlier chunks are read."""
-    async with running(tmp_path) as server:
-        round_id = await party.begun(server)
-        for member in party.ids[:3]:
-            await party.serve(server, round_id, member)
-    read = reads(monkeypatch)
-    async with running(tmp_path) as server:
-        assert (await party.play(server, round_id))["state"] == "done"
-        await party.check_result(server, round_id)
-    assert set(read) == set(party.ids[:3])
