@@ -35,7 +35,7 @@ async def see(server: Server, party: Party) -> dict[str, Any]:
     return seen
 
 
-async def test_every_acknowledged_request_of_a_round_survives_a_crash(tmp_path: Path) -> None:
+async def test_what_a_round_acknowledged_survives_a_crash_after_any_kind_of_request(tmp_path: Path) -> None:
     party = Party(tuple(f"m-{index}" for index in range(4)), dim=3, classes=2)
     saved, acknowledged = list[Saved](), itertools.count()
     async with running(tmp_path / "data") as server:
