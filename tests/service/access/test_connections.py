@@ -328,15 +328,18 @@ async def test_a_body_whose_length_can_be_read_in_two_ways_is_refused(tmp_path: 
         assert said.count(b"HTTP/1.1 ") == 1
 
 
+async def stream_of(party: Party, server: Server) -> bytes:
+    """Open a round; return a request for its events."""
+    return HEAD.replace(PATH.encode(), f"/v1/rounds/{await party.begun(server)}/events".encode())
+
+
 async def test_a_stream_ends_with_its_connection_whatever_was_asked_behind_it(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is read from a connection while requests wait, so its end is only noticed by a write."""
     monkeypatch.setattr(rounds, "KEEPALIVE_S", 0.05)
     async with running(tmp_path) as server, served(server, http=Connection) as url:
-        stream = HEAD.replace(PATH.encode(), f"/v1/rounds/{await party.begun(server)}/events".encode())
-        reader, writer = await opened(url)
-        writer.write(stream)
+        reader, writer = await opened(url, await stream_of(party, server))
         await reader.readuntil(b"event: round")
         streams = server.app.state.limits._streams
         assert streams
@@ -357,10 +360,9 @@ async def test_a_stream_keeps_nothing_of_what_came_with_its_request(
 
     monkeypatch.setattr(connections, "_Body", noted)
     async with running(tmp_path) as server, served(server, http=Connection) as url:
-        events = f"/v1/rounds/{await party.begun(server)}/events".encode()
-        stream = HEAD.replace(PATH.encode(), events).replace(b"x\r", b"x\r\nContent-Length: 1000000\r")
-        reader, writer = await opened(url)
-        writer.write(stream + bytes(500_000))
+        stream = (await stream_of(party, server)).replace(b"x\r", b"x\r\nContent-Length: 1000000\r")
+        reader, writer = await opened(url, stream)
+        writer.write(bytes(500_000))
         await reader.readuntil(b"event: round")
         await wait_until(lambda: not writer.transport.get_write_buffer_size())
         writer.close()
@@ -370,7 +372,7 @@ async def test_a_stream_keeps_nothing_of_what_came_with_its_request(
 async def test_a_body_behind_a_stream_waits_with_its_sender(tmp_path: Path, party: Party) -> None:
     size = 16 << 20
     async with running(tmp_path) as server, served(server, http=Connection) as url:
-        stream = HEAD.replace(PATH.encode(), f"/v1/rounds/{await party.begun(server)}/events".encode())
+        stream = await stream_of(party, server)
         reader, writer = await opened(url)
         writer.write(stream + b"PUT /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
         writer.write(bytes(size))

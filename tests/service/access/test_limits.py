@@ -161,15 +161,15 @@ async def test_what_is_refused_for_its_rate_writes_no_nonce(tmp_path: Path) -> N
     async with running(tmp_path) as server:
         await party.begin(server)
         path = f"/v1/rounds/{await party.done(server)}/result/sums"
-        server.app.state.limits = few(caller=30)
+        server.app.state.limits = few(caller=10)
         reader, other = (server.signing(member, KEYS[member]) for member in ("m-0", "m-1"))
         for _ in range(2):
-            answers = await asyncio.gather(*(reader.get(path) for _ in range(50)))
+            answers = await asyncio.gather(*(reader.get(path) for _ in range(15)))
             assert answers[-1].status_code == 429
-        assert await count(server) == 30
+        assert await count(server) == 10
         # What a reader alone may read is refused unwritten, and on the address's account.
-        assert {(await other.get(path)).status_code for _ in range(5)} == {403}
-        assert await count(server) == 30
+        assert (await other.get(path)).status_code == 403
+        assert await count(server) == 10
 
 
 async def test_where_a_signature_may_be_left_out_a_member_has_its_own_limits_and_no_one_else_s(

@@ -40,7 +40,7 @@ async def test_what_all_watch_is_made_once(
         return spec_view(attempt)
 
     monkeypatch.setattr("service.coordination.standing.spec_view", counted)
-    streams = await opened(server, f"/v1/rounds/{round_id}/events", 50)
+    streams = await opened(server, f"/v1/rounds/{round_id}/events", 10)
     await formed.play(server, round_id)
     texts = {(await asyncio.wait_for(stream, 120)).text.splitlines()[-2] for stream in streams}
     assert len(texts) == 1  # all streams reported the end
