@@ -227,15 +227,15 @@ async def test_a_body_is_the_one_that_was_signed(server: Server, formed: Party, 
         assert refusal(taken) == (400, "unknown-version"), "it is as it was signed, and no message"
 
 
-@pytest.mark.parametrize("name", ["signature", "signature-input", "content-digest"])
-async def test_a_request_has_one_signature(server: Server, formed: Party, name: str) -> None:
+async def test_a_request_has_one_signature(server: Server, formed: Party) -> None:
     """A proxy that checks one of two would let the other pass."""
     where = f"/v1/rounds/{await formed.open_round(server)}/uploads/m-0"
     right, other = (headers(formed, where, body, "PUT") for body in (b"body", b"bodY"))
-    for first, second in ((right, other), (other, right), (right, right)):
-        both = [*(right | first).items(), (name, second[name])]
-        async with server.anonymous() as client:
-            assert (await client.put(where, content=b"body", headers=both)).status_code == 401
+    async with server.anonymous() as client:
+        for name in ("signature", "signature-input", "content-digest"):
+            for first, second in ((right, other), (other, right), (right, right)):
+                both = [*(right | first).items(), (name, second[name])]
+                assert (await client.put(where, content=b"body", headers=both)).status_code == 401, name
 
 
 async def test_an_answer_is_its_sender_s(server: Server, formed: Party) -> None:

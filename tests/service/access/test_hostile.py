@@ -103,22 +103,22 @@ async def test_who_takes_no_answer_keeps_no_room(tmp_path: Path) -> None:
         await client.until_answered(look)
 
 
-@pytest.mark.parametrize("what", ["result/weights", "transcript", "result/sums"])
 async def test_a_document_that_nobody_takes_is_one_piece_in_memory_and_counts(
-    server: Server, finished: str, what: str, monkeypatch: pytest.MonkeyPatch
+    server: Server, finished: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(common, "READ_PIECE_BYTES", 64)  # so that it is a large one
-    answer = await server.client.get(f"/v1/rounds/{finished}/{what}")
-    assert (answer.status_code, int(answer.headers["content-length"])) == (200, len(answer.content))
-    client = Deaf(server, "GET", f"/v1/rounds/{finished}/{what}")
+    for path in (f"/v1/rounds/{finished}/{what}" for what in ("result/weights", "transcript", "result/sums")):
+        answer = await server.client.get(path)
+        assert (answer.status_code, int(answer.headers["content-length"])) == (200, len(answer.content))
+        client = Deaf(server, "GET", path)
 
-    async def look() -> None:
-        assert client.said[0]["status"] == 200
-        assert client.said[1]["more_body"]
-        assert set(server.app.state.limits._under_way.values()) == {1}
+        async def look(client: Deaf = client) -> None:
+            assert client.said[0]["status"] == 200
+            assert client.said[1]["more_body"]
+            assert set(server.app.state.limits._under_way.values()) == {1}
 
-    await client.until_answered(look)
-    assert server.app.state.limits._under_way.total() == 0
+        await client.until_answered(look)
+        assert server.app.state.limits._under_way.total() == 0
 
 
 async def test_two_lengths_of_a_signed_body_are_refused() -> None:

@@ -175,13 +175,6 @@ async def test_class_holders_stand_beside_the_number_needed(
     assert f"a sum needs {party.content.question.rows_needed:,}" in text
 
 
-async def test_a_run_that_is_over_leads_to_its_result(
-    server: Server, visitor: httpx.AsyncClient, formed: Party, finished: str
-) -> None:
-    page = (await visitor.get(f"/cohorts/{formed.cohort}")).text
-    assert f"/rounds/{finished}/result" in Reader(page).links
-
-
 @pytest.mark.parametrize(
     ("number", "shown"),
     [
