@@ -337,13 +337,11 @@ async def test_each_sign_in_is_in_the_log_and_strangers_write_nothing_there(
     assert [(each["action"], each["who"]) for each in entries] == [("POST /sign-in", "operator configured")]
 
 
-@pytest.mark.parametrize(
-    ("kind", "body"),
-    [("application/json", b"{}"), ("application/x-www-form-urlencoded", b"\xff=%ff&" + b"a&" * 40)],
-)
-async def test_what_is_no_form_is_refused(visitor: httpx.AsyncClient, kind: str, body: bytes) -> None:
-    answer = await visitor.post("/sign-in", content=body, headers={"content-type": kind})
-    assert answer.status_code == 400
+async def test_what_is_no_form_is_refused(visitor: httpx.AsyncClient) -> None:
+    odd = b"\xff=%ff&" + b"a&" * 40
+    for kind, body in (("application/json", b"{}"), ("application/x-www-form-urlencoded", odd)):
+        answer = await visitor.post("/sign-in", content=body, headers={"content-type": kind})
+        assert answer.status_code == 400, kind
     long = await visitor.post("/sign-in", data={"token": "x" * 10_000})
     assert long.status_code == 413
 
