@@ -261,11 +261,12 @@ async def test_a_token_ends_by_its_time_or_by_hand(server: Server) -> None:
 
 
 async def test_a_token_has_a_name_a_scope_and_an_end(server: Server) -> None:
-    for changes in (
+    odd: tuple[dict[str, Any], ...] = (
         *({"scopes": []}, {"scopes": ["root"]}, {"name": ""}, {"name": "a\nb"}),
         *({"lifetime_s": 0}, {"lifetime_s": 1e9}, {"federation": "x"}),
         {"federation": "0" * 64, "scopes": ["audit"]},
         {"federation": "0" * 64, "scopes": ["rounds", "admin"]},
-    ):
+    )
+    for changes in odd:
         answer = await server.client.post("/v1/tokens", json={"name": "x", "scopes": ["sums"], **changes})
         assert refusal(answer) == (400, "malformed-request"), changes
