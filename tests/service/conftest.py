@@ -4,9 +4,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from service.app import create_app
+from service.settings import Settings
 from service.storage.database import Database
 from service.storage.stores import open_stores
 from service.telemetry import logs
@@ -25,6 +28,12 @@ CHUNK_ELEMENTS = 16
 def quiet() -> None:
     """Turn off logging, which takes a tenth of a request's time: tests of the log turn it on again."""
     logs.configure_logs(quiet=True)
+
+
+@pytest.fixture(scope="session")
+def document() -> dict[str, Any]:
+    """The API document."""
+    return create_app(Settings()).openapi()
 
 
 @pytest.fixture(autouse=True)

@@ -29,13 +29,16 @@ JSON = (
 )
 
 
-def operations(server: Server) -> list[tuple[str, str, dict[str, Any]]]:
-    paths: dict[str, Any] = server.app.openapi()["paths"]
-    return [(path, method, operation) for path, item in paths.items() for method, operation in item.items()]
+Operations = list[tuple[str, str, dict[str, Any]]]
 
 
-async def test_the_api_document_is_complete(server: Server) -> None:
-    document = server.app.openapi()
+@pytest.fixture(scope="session")
+def operations(document: dict[str, Any]) -> Operations:
+    paths = document["paths"].items()
+    return [(path, method, operation) for path, item in paths for method, operation in item.items()]
+
+
+def test_the_api_document_is_complete(document: dict[str, Any], operations: Operations) -> None:
     assert set(document["paths"]) == {
         value
         for name, value in vars(rest).items()
@@ -51,7 +54,7 @@ async def test_the_api_document_is_complete(server: Server) -> None:
         assert schemas[name]["properties"][field]["type"] == "string", name
     assert "Problem" in document["components"]["schemas"]
     assert "HTTPValidationError" not in document["components"]["schemas"]
-    for path, method, operation in operations(server):
+    for path, method, operation in operations:
         responses = operation["responses"]
         assert {"400", "413", "503", "default"} <= set(responses), (method, path)
         assert operation["description"], (method, path)
@@ -71,10 +74,10 @@ async def test_the_api_document_is_complete(server: Server) -> None:
             assert "404" in responses, (method, path)
 
 
-async def test_every_declared_binary_body_is_one(server: Server) -> None:
+def test_every_declared_binary_body_is_one(operations: Operations) -> None:
     kinds = {
         (method, path): list(operation["requestBody"]["content"])
-        for path, method, operation in operations(server)
+        for path, method, operation in operations
         if "requestBody" in operation
     }
     octets = {key for key, kind in kinds.items() if kind == [rest.OCTETS_TYPE]}
@@ -83,14 +86,14 @@ async def test_every_declared_binary_body_is_one(server: Server) -> None:
     assert {tuple(kind) for key, kind in kinds.items() if key not in octets} == {("application/json",)}
 
 
-async def test_what_is_answered_in_two_ways_says_so(server: Server) -> None:
+def test_what_is_answered_in_two_ways_says_so(document: dict[str, Any]) -> None:
     for method, path in (
         ("put", rest.CARD_PATH),
         ("put", rest.PAIRING_PATH),
         ("get", rest.PAIRING_PATH),
         ("post", rest.ANSWERS_PATH),
     ):
-        answer = server.app.openapi()["paths"][path][method]["responses"]["200"]
+        answer = document["paths"][path][method]["responses"]["200"]
         assert set(answer["content"]) == {rest.OCTETS_TYPE, "application/json"}
 
 
@@ -219,10 +222,10 @@ async def _pieces(size: int) -> Any:
         yield bytes(1 << 20)
 
 
-async def test_strangers_find_nothing(server: Server, party: Party) -> None:
+async def test_strangers_find_nothing(server: Server, party: Party, operations: Operations) -> None:
     long = dict.fromkeys(("federation", "study", "cohort", "context", "pack", "heads"), "0" * 64)
     ids = long | {"round_id": "0" * 16, "combination": "0" * 16, "member": "m-0", "name": "lda"}
-    for path, method, _ in operations(server):
+    for path, method, _ in operations:
         if "{" in path and method == "get":
             client = server.signing("m-0", party.keys["m-0"]) if "{member}" in path else server.client
             answer = await client.get(path.format(**ids), params={"manifest": "0" * 64})
