@@ -33,6 +33,12 @@ async def signed_in(client: httpx.AsyncClient) -> bool:
     return "Sign out" in (await client.get("/")).text
 
 
+def page_cause(answer: httpx.Response) -> tuple[int, str]:
+    """Return the status and the cause of a refusal's page."""
+    found = re.search(r'href="/problems/([a-z-]+)"', answer.text)
+    return answer.status_code, found[1] if found else ""
+
+
 async def make_token(server: Server, *scopes: str, **changes: Any) -> dict[str, str]:
     answer = await server.client.post("/v1/tokens", json={"name": "x", "scopes": scopes, **changes})
     made: dict[str, str] = answer.json()
@@ -125,7 +131,7 @@ async def test_an_issuer_s_token_is_taken_as_the_coordinator_s_own_is(
             assert (await client.get("/audit")).status_code == (200 if reads else 403)
             data = {"form": await form_token(client), "reason": "r"}
             answer = await client.post(f"/rounds/{round_id}/cancel", data=data)
-            assert (answer.status_code, "lacks the scope" in answer.text) == (403, True)
+            assert page_cause(answer) == (403, "forbidden")
 
 
 async def test_an_issuer_s_session_ends_with_what_it_rests_on(tmp_path: Path, provider: Provider) -> None:
@@ -165,11 +171,10 @@ async def test_another_site_can_send_no_form(
     foreign = [{"origin": "http://evil.example"}, {"sec-fetch-site": "same-site"}, {"origin": "null"}]
     for headers in foreign:
         answer = await visitor.post(where, data={"form": form, "reason": "r"}, headers=headers)
-        assert answer.status_code == 401
-        assert "another site" in answer.text
+        assert page_cause(answer) == (401, "unauthorised")
     for wrong in ("", "0" * 32, "é"):
         answer = await visitor.post(where, data={"form": wrong, "reason": "r"})
-        assert "another session" in answer.text
+        assert page_cause(answer) == (401, "unauthorised")
     visitor.cookies.clear()
     answer = await visitor.post(where, data={"form": form, "reason": "r"})
     assert answer.status_code == 401
@@ -203,10 +208,10 @@ async def test_an_operator_gives_more_time(server: Server, visitor: httpx.AsyncC
     assert (await visitor.post(where, data={"form": form, "minutes": "30"})).status_code == 303
     assert (await server.view(round_id))["deadline_s"] == before["deadline_s"] + 1800
     beyond = await visitor.post(where, data={"form": form, "minutes": "527040"})
-    assert (beyond.status_code, "open another attempt" in beyond.text) == (422, True)
+    assert page_cause(beyond) == (422, "terms-refused")
     await formed.play(server, round_id)
     over = await visitor.post(where, data={"form": form, "minutes": "30"})
-    assert (over.status_code, "has no deadline" in over.text) == (409, True)
+    assert page_cause(over) == (409, "wrong-phase")
 
 
 async def test_a_session_may_what_its_token_may_and_ends_with_it(
@@ -222,7 +227,7 @@ async def test_a_session_may_what_its_token_may_and_ends_with_it(
         answer = await visitor.post(
             f"/rounds/{round_id}/{act}", data={"form": form, "reason": "r", "minutes": "1"}
         )
-        assert (answer.status_code, "lacks the scope" in answer.text) == (403, True)
+        assert page_cause(answer) == (403, "forbidden")
     assert (
         await visitor.get(f"/rounds/{round_id}/sums")
     ).status_code == 409  # it has permission, but there is no sum yet
