@@ -13,7 +13,7 @@ from service.coordination.cache import ObjectCache
 from service.coordination.cohorts import Cohort
 from service.coordination.federations import Federations
 from tests.support.party import Party
-from tests.support.serving import Server, running
+from tests.support.serving import Server, running, two
 from veilsum.protocol import rest
 
 
@@ -111,16 +111,14 @@ async def test_a_new_roster_is_in_every_document_that_shows_it(server: Server, f
     assert all(old != new for old, new in zip(before, after, strict=True))
 
 
-@pytest.mark.both_stores
-async def test_replicas_show_what_the_others_stored(server: Server, formed: Party) -> None:
-    if not server.coordinator.database.shared:
-        pytest.skip("SQLite has one process")
-    async with running(server.folder) as other, other.anonymous() as nobody:
-        for path in (formed.where, f"/v1/cohorts/{formed.cohort}"):
-            assert (await nobody.get(path)).json()["rounds"] == []
-        round_id = await formed.open_round(server)
-        for path in (formed.where, f"/v1/cohorts/{formed.cohort}"):
-            assert (await nobody.get(path)).json()["rounds"] == [round_id]
+@pytest.mark.usefixtures("on_servers")
+async def test_replicas_show_what_the_others_stored(tmp_path: Path, party: Party) -> None:
+    async with two(tmp_path / "data") as (one, other, _), other.anonymous() as nobody:
+        await party.begin(one)
+        paths = (party.where, f"/v1/cohorts/{party.cohort}")
+        assert [(await nobody.get(path)).json()["rounds"] for path in paths] == [[], []]
+        round_id = await party.open_round(one)
+        assert [(await nobody.get(path)).json()["rounds"] for path in paths] == [[round_id]] * 2
 
 
 class Held:
