@@ -104,13 +104,17 @@ async def test_the_longest_names_fit(server: Server) -> None:
                 assert wide <= 0, (name, width)
 
 
-async def test_a_cohorts_page_follows_its_pairing(server: Server, party: Party) -> None:
-    await party.found(server)
-    cohort = await party.open_cohort(server)
-    await party.enrol(server, party.ids)
-    async with served(server) as address, looking.chromium() as browser:
-        context = await looking.context_of(browser, looking.WIDTHS["phone"], "light")
-        page = await context.new_page()
+async def test_pages_without_a_stream_ask_by_themselves(tmp_path: Path, party: Party) -> None:
+    """A cohort's page has none, and a round's may be refused."""
+    async with (
+        running(tmp_path, limits=Limits(CALLER_ALLOWANCE, replace(ADDRESS_ALLOWANCE, streams=0))) as server,
+        served(server) as address,
+        looking.chromium() as browser,
+    ):
+        await party.found(server)
+        cohort = await party.open_cohort(server)
+        await party.enrol(server, party.ids)
+        page = await (await looking.context_of(browser, looking.WIDTHS["phone"], "light")).new_page()
         await page.clock.install()
         await page.goto(f"{address}/cohorts/{cohort}")
         await expect(page.locator("#cohort")).to_contain_text("Missing: m-0")
@@ -118,18 +122,8 @@ async def test_a_cohorts_page_follows_its_pairing(server: Server, party: Party) 
         await page.clock.fast_forward(16_000)
         await expect(page.locator("#cohort")).to_contain_text("Missing: m-1")
         await expect(page.locator("dl.cards")).to_contain_text("1 of 6")
-
-
-async def test_a_page_whose_stream_is_refused_asks_by_itself(tmp_path: Path, party: Party) -> None:
-    async with (
-        running(tmp_path, limits=Limits(CALLER_ALLOWANCE, replace(ADDRESS_ALLOWANCE, streams=0))) as server,
-        served(server) as address,
-        looking.chromium() as browser,
-    ):
-        round_id = await party.begun(server)
-        context = await looking.context_of(browser, looking.WIDTHS["desktop"], "light")
-        page = await context.new_page()
-        await page.clock.install()
+        await party.take_manifest(server)
+        round_id = await party.open_round(server)
         async with page.expect_response("**/events") as refused:
             await page.goto(f"{address}/rounds/{round_id}")
         assert (await refused.value).status == 429
