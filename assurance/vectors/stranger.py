@@ -66,19 +66,29 @@ def shown(attack: Json, document: Json) -> str | None:
             if to == member.name
         ]
         for message in (bytes.fromhex(document["messages"][index]) for index in log):
-            member.now = document["late_s" if message[1] in LATE else "now_s"]
-            if message[1] == CARDS:
-                will_encapsulate(member, *next(pairings))
             with suppress(Refused):  # an opening, which it may know already
-                member.receive(message)
-                if message[1] == OPENING and member.name in attempt["members"]:
-                    _upload(member, attempt["members"][member.name])
+                told(member, message, document, pairings, attempt["members"].get(member.name))
     member.now = int(attack.get("now_s") or document["now_s"])
     try:
         answer = member.receive(_false(attack, document))
     except Refused as refused:
         return str(refused.args[0])
     return str(decode(answer, "Refusal").cause) if answer and answer[1] == REFUSAL else None
+
+
+def told(
+    member: Member, message: bytes, document: Json, pairings: Iterator[tuple[Json, bytes]], given: Json | None
+) -> list[bytes]:
+    """Show a member a message of a round at its time; return its answers. In an attempt that it opens it uploads what is given."""
+    member.now = document["late_s" if message[1] in LATE else "now_s"]
+    if message[1] == CARDS:
+        will_encapsulate(member, *next(pairings))
+    answers = [member.receive(message)]
+    if message[1] == OPENING and given:
+        announced, chunks = _upload(member, given)
+        assert [each.hex() for each in chunks] == given["chunks"]
+        answers.append(announced)
+    return list(filter(None, answers))
 
 
 def shown_to_coordinator(attack: Json, document: Json) -> str | None:
@@ -197,9 +207,9 @@ def _take(party: Any, step: Json, messages: list[str]) -> bytes:
     return b""
 
 
-def _upload(member: Member, given: Json) -> None:
+def _upload(member: Member, given: Json) -> tuple[bytes, list[bytes]]:
     below_p = _coefficients(bytes.fromhex(given["coefficients"]), 9 * (1 + member.m.degree)).__next__
-    member.upload(given["vector"], _drawing(given["b_u"], given["salt"]), below_p)
+    return member.upload(given["vector"], _drawing(given["b_u"], given["salt"]), below_p)
 
 
 def _freeze(coordinator: Coordinator) -> None:
