@@ -47,7 +47,7 @@ class Script:
         return value
 
 
-def started(document: dict[str, Any], member: str) -> tuple[SigningKey, MemberPhase, list[Message]]:
+def started(document: dict[str, Any], member: str) -> tuple[SigningKey, MemberPhase]:
     drawn = document["members"][member]
     given = {
         name: bytes.fromhex(drawn[name]) for name in ("identity", "x25519_private", "mlkem_seed", "nonce")
@@ -59,7 +59,7 @@ def started(document: dict[str, Any], member: str) -> tuple[SigningKey, MemberPh
     assert isinstance(study, Study)
     assert isinstance(cards, Cards)
     key = SigningKey(given["identity"])
-    phase, sent = Enrolled.begin_enrolment(
+    phase, _ = Enrolled.begin_enrolment(
         member,
         roster,
         study,
@@ -70,7 +70,7 @@ def started(document: dict[str, Any], member: str) -> tuple[SigningKey, MemberPh
         now_s=document["now_s"],
         random_bytes=Script(given["x25519_private"], given["mlkem_seed"], given["nonce"]),
     )
-    return key, phase, list(sent)
+    return key, phase
 
 
 def encapsulation(document: dict[str, Any], member: str, manifest: Manifest) -> Encapsulate:
@@ -91,26 +91,27 @@ def encapsulation(document: dict[str, Any], member: str, manifest: Manifest) -> 
 
 def show(
     document: dict[str, Any], member: str, phase: MemberPhase, key: SigningKey, message: Message
-) -> tuple[MemberPhase, tuple[Message, ...]]:
-    """Let a member of the round take a message; return its next phase and its replies."""
+) -> MemberPhase:
+    """Let a member of the round take a message; return its next phase."""
     now_s = clock(document, message)
     if isinstance(message, Cards) and isinstance(phase, Enrolled | Paired):
-        return phase.pair(message, key, now_s, encapsulation(document, member, message.manifest))
-    return phase.receive(message, key, now_s)
+        after, _ = phase.pair(message, key, now_s, encapsulation(document, member, message.manifest))
+    else:
+        after, _ = phase.receive(message, key, now_s)
+    return after
 
 
-def sealed(
-    phase: Opened, key: SigningKey, given: dict[str, Any]
-) -> tuple[MemberPhase, tuple[Message, ...], list[str]]:
+def sealed(phase: Opened, key: SigningKey, given: dict[str, Any]) -> MemberPhase:
+    """Let a member that has opened an attempt upload what is given."""
     drawn = [bytes.fromhex(given[name]) for name in ("b_u", "coefficients", "salt")]
     sealing, vector = phase.begin_sealing(Script(*drawn)), np.array(given["vector"], np.int64)
-    chunks, start = [], 0
+    start = 0
     for index in range(phase.attempt.chunk_count):
         end = start + phase.attempt.chunk_elements(index)
-        chunks.append(bytes(sealing.mask_next_chunk(vector[start:end])).hex())
+        sealing.mask_next_chunk(vector[start:end])
         start = end
-    upload, own = sealing.finish(key)
-    return *phase.store_upload(upload, own), chunks
+    after, _ = phase.store_upload(*sealing.finish(key))
+    return after
 
 
 def until(phase: Any, member: str, message: Message) -> Any:
@@ -159,16 +160,16 @@ def position(round_: str, attempt: int, source: str, to: str, form: type[Message
 def member_at(round_: str, member: str, attempt: int, at: int) -> tuple[SigningKey, MemberPhase]:
     """Return the member's state before that entry of the log."""
     document = played(round_).document
-    key, phase, _ = started(document, member)
+    key, phase = started(document, member)
     for number in range(ENROLMENT, attempt + 1):
         log = log_of(document, number)
         given = document["attempts"][number]["members"].get(member) if number >= 0 else None
         for _, to, index in log[:at] if number == attempt else log:
             if to == member:
                 message = message_of(round_, index)
-                phase, _ = show(document, member, phase, key, message)
+                phase = show(document, member, phase, key, message)
                 if isinstance(phase, Opened) and given:
-                    phase, _, _ = sealed(phase, key, given)
+                    phase = sealed(phase, key, given)
     return key, phase
 
 
