@@ -29,7 +29,7 @@ def test_a_hostile_coordinator() -> None:
     }
     reached = Counter[str]()
     for number in range(BATCHES_MAX):
-        batch = run_batch("hostile", number, 25)
+        batch = run_batch("hostile", number, 12)
         assert batch.violations == ()
         assert batch.steps > 800
         reached += batch.reached
