@@ -26,6 +26,7 @@ from tests.support.refusals import refused
 from tests.support.serving import Stage
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.member import MemberPhase
 from veilsum.protocol.rest import RoundView
 from veilsum.protocol.study import DAY_S
 from veilsum.study.progress import RunEnd
@@ -97,10 +98,7 @@ def test_an_agent_takes_no_part_in_what_is_not_approved(consortium: Consortium) 
     said = {event.detail for _, event in consortium.events}
     assert any(approval in each for each in said)
     consortium.policy = Policy(consortium.admin.public, approved={approval})
-    results = consortium.together(
-        {m: consortium.open[m].next_result(a) for m, a in consortium.agents().items()},
-        stuck=consortium.leading_on(cohort),
-    )
+    results = consortium.together(consortium.agent_flows(), stuck=consortium.leading_on(cohort))
     assert {type(each) for each in results.values()} == {Result}, results
 
 
@@ -192,7 +190,7 @@ def test_a_voided_attempt_is_followed_by_the_next(consortium: Consortium) -> Non
             consortium.operator.cancel(cancelled[0], "a test")
         return moved
 
-    flows = {m: consortium.open[m].next_result(agent) for m, agent in consortium.agents().items()}
+    flows = consortium.agent_flows()
     results = consortium.together(flows, stuck=stuck)
     assert {type(each) for each in results.values()} == {Result}, results
     assert len(consortium.rounds) == 2
@@ -213,37 +211,11 @@ def failing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(solving, "solve_sum", broken)
 
 
-def repeating(consortium: Consortium, period: str) -> Callable[[], bool]:
-    """As `opening`, but repeat a step that was certified and failed, before the next one is opened."""
-    opened = [consortium.open_cohort(period)]
-
-    def stuck() -> bool:
-        rounds = map(consortium.operator.round, consortium.rounds)
-        failed = [each.context for each in rounds if each.state == "failed"]
-        if failed and len(opened) == 1:
-            opened.append(consortium.open_cohort(period, failed[0]))
-            return True
-        return any(consortium.leading_on(cohort)() for cohort in reversed(opened))
-
-    return stuck
-
-
-def test_agents_take_part_in_the_repeat_of_a_sum_that_failed(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    consortium = Consortium(stage, tmp_path, question=WITHHOLDING)
-    failing(monkeypatch)
-    flows = {m: consortium.open[m].next_result(agent) for m, agent in consortium.agents().items()}
-    results = consortium.together(flows, stuck=repeating(consortium, "p1"))
-    assert {type(each) for each in results.values()} == {Result}, results
-    assert [consortium.round(each).attempt.repeats for each in consortium.rounds].count(True) == 1
-
-
 def test_an_agent_that_missed_how_a_sum_failed_takes_part_in_its_repeat(
     consortium: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing(monkeypatch)
-    flows = {m: consortium.open[m].next_result(agent) for m, agent in consortium.agents().items()}
+    flows = consortium.agent_flows()
     stuck = opening(consortium, "p1")
     consortium.together(flows, stuck=stuck, vanish={"member-0": "chunks/1"})
     [round_id] = consortium.rounds
@@ -253,7 +225,7 @@ def test_an_agent_that_missed_how_a_sum_failed_takes_part_in_its_repeat(
     failed = consortium.operator.round(round_id)
     assert failed.state == "failed"
     again = consortium.open_cohort("p1", failed.context)
-    flows = {m: consortium.open[m].next_result(agent) for m, agent in consortium.agents().items()}
+    flows = consortium.agent_flows()
     results = consortium.together(flows, stuck=consortium.leading_on(again))
     assert {type(each) for each in results.values()} == {Result}, results
 
@@ -261,8 +233,7 @@ def test_an_agent_that_missed_how_a_sum_failed_takes_part_in_its_repeat(
 @pytest.mark.parametrize(
     "part", ["PUT /v1/cohorts", "manifest/member-0", "uploads/member-0", "answers", "result"]
 )
-def test_a_fresh_agent_goes_on_where_the_last_one_was(stage: Stage, tmp_path: Path, part: str) -> None:
-    consortium = Consortium(stage, tmp_path)
+def test_a_fresh_agent_goes_on_where_the_last_one_was(consortium: Consortium, part: str) -> None:
     agents = consortium.agents()
     stuck = opening(consortium, "p1")
     flows = {m: consortium.open[m].next_result(agent) for m, agent in agents.items()}
@@ -337,7 +308,7 @@ def test_agents_that_were_away_help_to_end_a_round_after_its_study_has_expired(
     consortium: Consortium,
 ) -> None:
     round_id = consortium.open_round(consortium.enrol())
-    consortium.run_until(consortium.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
+    consortium.run_until(consortium.member("member-0").contribute(round_id), "chunks/1")
     consortium.stage.pass_time(consortium.clock() + 100 * DAY_S)
     assert consortium.operator.round(round_id).state == "erasing"
     agents = consortium.agents(once=False)
@@ -390,25 +361,24 @@ def test_a_newer_period_is_joined_where_the_operator_has_left_after_a_void(
             return True
         return consortium.leading_on(later[0])()
 
-    flows = {m: consortium.open[m].next_result(agent) for m, agent in consortium.agents().items()}
+    flows = consortium.agent_flows()
     results = consortium.together(flows, stuck=stuck)
     assert {type(each) for each in results.values()} == {Result}, results
     assert {each.record.period for each in results.values()} == {"p2"}
     assert late == [], "once a member knows of the VOID, it asks no more about it"
 
 
-def test_a_round_that_ended_without_this_member_asks_nothing_of_it(stage: Stage, tmp_path: Path) -> None:
-    consortium = Consortium(stage, tmp_path, members=5)
-    cohort = consortium.enrol()
-    voided = consortium.open_round(cohort)
-    consortium.operator.cancel(voided, "a test")
-    others = consortium.contributions(voided, consortium.ids[:4])
-    consortium.together(others, stuck=consortium.expiring(voided))
-    assert consortium.operator.round(voided).state == "voided"
-    agents, before = consortium.agents(), len(consortium.events)
-    waiting = consortium.open["member-4"].next_result(agents["member-4"])
-    consortium.together({"member-4": waiting})
-    said = [event.detail for _, event in consortium.events[before:]]
+def test_a_round_that_ended_without_this_member_asks_nothing_of_it(five: Consortium) -> None:
+    cohort = five.enrol()
+    voided = five.open_round(cohort)
+    five.operator.cancel(voided, "a test")
+    others = five.contributions(voided, five.ids[:4])
+    five.together(others, stuck=five.expiring(voided))
+    assert five.operator.round(voided).state == "voided"
+    agents, before = five.agents(), len(five.events)
+    waiting = five.open["member-4"].next_result(agents["member-4"])
+    five.together({"member-4": waiting})
+    said = [event.detail for _, event in five.events[before:]]
     assert not [each for each in said if RunEnd.VOIDED.member in each]
 
 
@@ -427,11 +397,9 @@ def test_a_coordinator_that_never_asks_does_not_keep_secrets_alive(
     """They are erased at the latest end by the member's own clock, whatever the coordinator shows."""
     cohort = consortium.enrol()
     round_id = consortium.open_round(cohort)
-    consortium.run_until(consortium.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
-    store = consortium.open["member-0"].session.store
-    held = store.load_phase(bytes.fromhex(cohort))
-    assert held is not None
-    keys = [bytes(pair.key) for pair in (*ready_of(held.phase).masks, *ready_of(held.phase).boxes)]
+    consortium.run_until(consortium.member("member-0").contribute(round_id), "chunks/1")
+    ready = ready_of(consortium.phase(cohort, MemberPhase))
+    keys = [bytes(pair.key) for pair in (*ready.masks, *ready.boxes)]
     consortium.holds = False
     if how == "no answers":
         consortium.on_request = refuse_connection

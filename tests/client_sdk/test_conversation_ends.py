@@ -13,17 +13,18 @@ from client_sdk.reservations import State
 from client_sdk.result import Result
 from client_sdk.session import Session, ready_of
 from tests.support import refusals
-from tests.support.consortium import NOISY, Consortium, hostile, nothing
+from tests.support.consortium import NOISY, Consortium, Steps, hostile, nothing
 from tests.support.refusals import ended
 from tests.support.serving import Stage
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.member import Closed, Ready
+from veilsum.protocol.member import Closed, MemberPhase, Ready
+from veilsum.protocol.study import DAY_S
 
 
 def test_an_earlier_round_must_end_before_the_next(consortium: Consortium) -> None:
     cohort = consortium.enrol()
     first = consortium.open_round(cohort)
-    consortium.run_until(consortium.contributions(first, ["member-0"])["member-0"], "chunks/0")
+    consortium.run_until(consortium.member("member-0").contribute(first), "chunks/0")
     collecting = consortium.operator.round(first)
     consortium.operator.cancel(first, "a test")
     consortium.together(consortium.contributions(first, consortium.ids[1:]))
@@ -32,7 +33,7 @@ def test_an_earlier_round_must_end_before_the_next(consortium: Consortium) -> No
         f"GET /v1/rounds/{first}", lambda _: httpx.Response(200, content=collecting.model_dump_json())
     )
     with refusals.refused("wrong-sequence"):
-        consortium.alone(consortium.contributions(second, ["member-0"])["member-0"])
+        consortium.finish(second)
 
 
 @pytest.mark.parametrize("question", [{}, NOISY], ids=["exact", "noisy"])
@@ -62,7 +63,7 @@ def test_a_voided_attempt_can_be_tried_again(
         assert isinstance(result, NoResult)
         assert (result.state, result.cause) == ("voided", Cause.CANCELLED)
     with pytest.raises(NoResult):
-        consortium.alone(consortium.contributions(first, ["member-1"])["member-1"])
+        consortium.finish(first, "member-1")
     second = consortium.open_round(cohort)
     results = consortium.together(consortium.contributions(second))
     assert all(isinstance(result, Result) for result in results.values()), results
@@ -77,7 +78,7 @@ def overdue(consortium: Consortium, cohort: str) -> str:
     for flow in consortium.contributions(round_id).values():
         consortium.run_until(flow, "PUT")
     consortium.operator.cancel(round_id, "a test")
-    consortium.clock.ahead_s += 2 * 86_400
+    consortium.clock.ahead_s += 2 * DAY_S
     consortium.expire(round_id)
     assert consortium.operator.round(round_id).state == "erasing"
     return round_id
@@ -103,16 +104,16 @@ def test_an_overdue_round_ends_by_reports_and_frees_what_was_given_up(consortium
     cohort = consortium.enrol()
     round_id = overdue(consortium, cohort)
     with ended("erasing"):
-        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+        consortium.finish(round_id)
     consortium.alone(consortium.member("member-0").give_up("study", "p1"))
     ledger = consortium.open["member-0"].session.store.ledger
     assert ledger.list_runs()[0].records == 20
     for member in ("member-1", "member-2"):
         with pytest.raises(NoResult):
-            consortium.alone(consortium.contributions(round_id, [member])[member])
+            consortium.finish(round_id, member)
     assert consortium.operator.round(round_id).state == "erased"
     with ended("erased"):
-        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+        consortium.finish(round_id)
     # The abandoned records are free once the end is known, and the others continue with the same records.
     [run] = ledger.list_runs()
     assert (run.state, run.given_up) == (State.FREE, True)
@@ -126,7 +127,7 @@ def test_a_lost_round_is_closed_by_the_admin_and_its_records_are_spent(consortiu
     cohort = consortium.enrol()
     lost = overdue(consortium, cohort)
     with pytest.raises(NoResult):
-        consortium.alone(consortium.contributions(lost, ["member-1"])["member-1"])
+        consortium.finish(lost, "member-1")
     consortium.lose(lost)
     results = consortium.together(consortium.contributions(lost))
     assert {result.state for result in results.values()} == {"lost"}
@@ -139,53 +140,44 @@ def test_a_lost_round_is_closed_by_the_admin_and_its_records_are_spent(consortiu
     assert {result.cause for result in results.values()} == {Cause.ALREADY_SUMMED}
 
 
-def test_a_member_that_comes_after_the_uploads_still_helps_to_decrypt(stage: Stage, tmp_path: Path) -> None:
-    consortium = Consortium(stage, tmp_path, members=5)
-    round_id = consortium.open_round(consortium.enrol())
-    flows = consortium.contributions(round_id, consortium.ids[:4])
-    for flow in flows.values():
-        consortium.run_until(flow, "chunks/1")
-    consortium.expire(round_id)
-    results = consortium.together(consortium.contributions(round_id), stuck=consortium.expiring(round_id))
-    assert {member: result.counted for member, result in results.items()} == {
-        member: member != "member-4" for member in consortium.ids
-    }
-    assert "sent no upload" in results["member-4"].standing
-
-
-def test_a_member_that_never_saw_the_opening_missed_the_round(stage: Stage, tmp_path: Path) -> None:
-    consortium = Consortium(stage, tmp_path, members=5)
-    cohort = consortium.enrol()
-    round_id = consortium.open_round(cohort)
-    flows = consortium.contributions(round_id, consortium.ids[:4])
-    for flow in flows.values():
-        consortium.run_until(flow, "chunks/1")
-    consortium.expire(round_id)
-    present = consortium.contributions(round_id, consortium.ids[:4])
-    results = consortium.together(present, stuck=consortium.expiring(round_id))
-    assert isinstance(results["member-0"], Result)
-    with ended("missed"):
-        consortium.alone(consortium.contributions(round_id, ["member-4"])["member-4"])
-    results = consortium.run(consortium.enrol("p2"))
-    assert all(isinstance(result, Result) for result in results.values()), results
+@pytest.mark.parametrize("comes", ["while it uploads", "after the uploads", "after the end"])
+def test_a_member_that_comes_too_late_is_not_counted_and_helps_to_the_end(
+    five: Consortium, comes: str
+) -> None:
+    round_id, started = five.open_round(five.enrol()), dict[str, Steps]()
+    if comes == "while it uploads":
+        flow = five.member("member-4").contribute(round_id)
+        started["member-4"] = five.until(flow, "chunks/0", "before")
+    for flow in five.contributions(round_id, five.ids[:4]).values():
+        five.run_until(flow, "chunks/1")
+    five.expire(round_id)
+    flows = five.contributions(round_id, five.ids if comes == "after the uploads" else five.ids[:4])
+    results = five.together(flows, stuck=five.expiring(round_id), started=started)
+    assert {m: each.counted for m, each in results.items()} == {m: m != "member-4" for m in results}
+    if comes == "after the end":
+        with ended("missed"):
+            five.finish(round_id, "member-4")
+        results = five.run(five.enrol("p2"))
+        assert all(isinstance(result, Result) for result in results.values()), results
+    else:
+        said = {"while it uploads": "complete", "after the uploads": "no upload"}[comes]
+        assert said in results["member-4"].standing
 
 
 def test_keys_are_erased_when_the_latest_end_passes(consortium: Consortium) -> None:
     cohort = consortium.enrol()
     round_id = consortium.open_round(cohort)
-    consortium.run_until(consortium.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
+    consortium.run_until(consortium.member("member-0").contribute(round_id), "chunks/1")
 
     def ready() -> Ready:
-        held = consortium.open["member-0"].session.store.load_phase(bytes.fromhex(cohort))
-        assert held is not None
-        return ready_of(held.phase)
+        return ready_of(consortium.phase(cohort, MemberPhase))
 
     keys = [bytes(pair.key) for pair in ready().masks]
-    consortium.clock.ahead_s += 2 * 86_400
+    consortium.clock.ahead_s += 2 * DAY_S
     with ended("lapsed", "terms-expired"):
-        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+        consortium.finish(round_id)
     assert ready().sequence == 1
-    stored = b"".join(p.read_bytes() for p in (consortium.folder / "member-0").rglob("*") if p.is_file())
+    stored = consortium.stored_bytes()
     assert not any(key in stored for key in keys)
     assert consortium.open["member-0"].session.store.load_unsent(bytes.fromhex(cohort)) is None
 
@@ -196,26 +188,13 @@ def test_an_opening_that_comes_after_its_latest_end_is_refused_and_leaves_no_tra
     cohort = consortium.enrol()
     round_id = consortium.open_round(cohort)
     before = consortium.state("member-0")
-    consortium.clock.ahead_s += 2 * 86_400
+    consortium.clock.ahead_s += 2 * DAY_S
     with ended("lapsed", "terms-expired"):
-        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+        consortium.finish(round_id)
     assert consortium.state("member-0") == before
-    consortium.clock.ahead_s -= 2 * 86_400
+    consortium.clock.ahead_s -= 2 * DAY_S
     results = consortium.together(consortium.contributions(round_id))
     assert all(isinstance(result, Result) for result in results.values()), results
-
-
-def test_a_certificate_of_an_ended_round_is_taken_after_its_latest_end(stage: Stage, tmp_path: Path) -> None:
-    consortium = Consortium(stage, tmp_path, members=5)
-    round_id = consortium.open_round(consortium.enrol())
-    consortium.together(
-        consortium.contributions(round_id),
-        stuck=consortium.expiring(round_id),
-        vanish={"member-4": "chunks/1"},
-    )
-    consortium.clock.ahead_s += 2 * 86_400
-    result = consortium.alone(consortium.contributions(round_id, ["member-4"])["member-4"])
-    assert result.counted
 
 
 def test_shares_of_a_saved_round_are_erased_though_the_machine_stopped_in_between(
@@ -229,10 +208,8 @@ def test_shares_of_a_saved_round_are_erased_though_the_machine_stopped_in_betwee
         raise RuntimeError("the machine stops")
 
     def held() -> Closed:
-        stored = consortium.member("member-0").session.store.load_phase(bytes.fromhex(cohort))
-        assert stored is not None
-        assert isinstance(stored.phase, Closed)
-        return stored.phase
+        consortium.member("member-0")
+        return consortium.phase(cohort, Closed)
 
     with monkeypatch.context() as patched:
         patched.setattr(Closed, "erase_shares", stop)
@@ -240,5 +217,5 @@ def test_shares_of_a_saved_round_are_erased_though_the_machine_stopped_in_betwee
     before = held()
     assert before.vouched_shares
     assert before.reveals
-    consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+    consortium.finish(round_id)
     assert held() == before.erase_shares()

@@ -77,7 +77,7 @@ def states(consortium: Consortium) -> set[tuple[tuple[str, State], ...]]:
 def refuses_next(consortium: Consortium, context: bytes) -> None:
     """Check that no member goes on to the next period, and that each names the context and the remedy."""
     cohort = consortium.open_cohort("p2")
-    flows = {m: consortium.member(m).enrol(cohort, consortium.records(m, "p2")) for m in consortium.ids}
+    flows = consortium.enrolments(cohort, period="p2")
     results = consortium.together(flows)
     if causes(results) != {Cause.OUTCOME_MISSING}:
         results = consortium.together(consortium.contributions(consortium.open_round(cohort)))
@@ -152,6 +152,6 @@ def test_an_agent_goes_on_past_a_cohort_that_the_coordinator_forgot(tmp_path: Pa
     with restored.after() as made:
         cohort = made.open_cohort("p2")
         for expected in (Cause.OUTCOME_MISSING, Result):
-            flows = {m: made.open[m].next_result(agent) for m, agent in made.agents("p2").items()}
+            flows = made.agent_flows("p2")
             assert causes(made.together(flows, stuck=made.leading_on(cohort))) == {expected}
             restored.close()
