@@ -24,6 +24,7 @@ from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.coordinator import Collecting
 from veilsum.protocol.member import MemberPhase, Opened, Ready
 from veilsum.protocol.messages import ErasureRequest, Message, VoidRequest
+from veilsum.protocol.study import DAY_S
 from veilsum.study.result_files import material_file
 
 
@@ -36,6 +37,7 @@ from veilsum.study.result_files import material_file
         ({"lifetime_max_s": 60.0}, 1, Cause.POLICY_REFUSED),
         ({"approved": {bytes(32)}}, 1, Cause.STUDY_REFUSED),
         ({}, 2, Cause.ROSTER_ROLLBACK),
+        ({"admin_key": b"x" * 32}, 1, Cause.WRONG_FEDERATION),
         (None, 1, Cause.POLICY_REFUSED),
     ],
 )
@@ -45,7 +47,7 @@ def test_nothing_is_opened_or_sent_where_policy_or_roster_are_stricter_by_now(
     """Or where the run was given up."""
     cohort = consortium.enrol()
     round_id = consortium.open_round(cohort)
-    steps = consortium.steps(consortium.contributions(round_id, ["member-0"])["member-0"])
+    steps = consortium.steps(consortium.member("member-0").contribute(round_id))
     store = consortium.open["member-0"].session.store
     while (held := store.load_phase(bytes.fromhex(cohort))) and not isinstance(held.phase, form):
         next(steps)
@@ -56,7 +58,7 @@ def test_nothing_is_opened_or_sent_where_policy_or_roster_are_stricter_by_now(
         consortium.policy = replace(consortium.policy, **policy)
     consortium.operator.publish_roster(consortium.make_roster(number))
     with refusals.refused(cause, ...):
-        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+        consortium.finish(round_id)
     assert store.load_phase(bytes.fromhex(cohort)) == held
     assert not consortium.requests("uploads")
 
@@ -77,7 +79,7 @@ def test_a_view_that_is_not_of_this_round_or_of_no_end_is_refused(
     round_id = consortium.open_round(consortium.enrol())
     consortium.shows(f"GET /v1/rounds/{round_id}", changed(**changes))
     with refusals.refused(cause, ...):
-        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+        consortium.finish(round_id)
 
 
 def test_an_opening_of_another_round_is_refused(consortium: Consortium) -> None:
@@ -127,7 +129,7 @@ def test_a_coordinator_that_holds_no_long_poll_is_not_hammered(consortium: Conso
     consortium.together({m: consortium.member(m).enrol(cohort) for m in consortium.ids})
     round_id = consortium.open_round(cohort)
     pauses.clear()
-    steps = consortium.steps(consortium.contributions(round_id, ["member-0"])["member-0"])
+    steps = consortium.steps(consortium.member("member-0").contribute(round_id))
     while len(pauses) < 3:
         next(steps)
     assert pauses == [1.0, 1.0, 1.0]
@@ -166,21 +168,6 @@ def test_one_call_takes_part_in_one_attempt(stage: Stage, tmp_path: Path) -> Non
     assert standing.announced == {}
 
 
-def test_a_round_that_lapsed_is_not_opened_again(consortium: Consortium) -> None:
-    cohort = consortium.enrol()
-    first = consortium.open_round(cohort)
-    consortium.run_until(consortium.contributions(first, ["member-0"])["member-0"], "chunks/1")
-    consortium.clock.ahead_s += 2 * 86_400
-    with ended("lapsed"):
-        consortium.alone(consortium.contributions(first, ["member-0"])["member-0"])
-    consortium.expire(first)
-    consortium.together(consortium.contributions(first, consortium.ids[1:]))
-    other = consortium.open_round(cohort)
-    consortium.on_answer = lambda member, sent, _: consortium.instead(member, sent, first, other)
-    with refusals.refused("wrong-context", "coordinator"):
-        consortium.alone(consortium.contributions(first, ["member-0"])["member-0"])
-
-
 def ask(consortium: Consortium, message: Message) -> None:
     """Have the coordinator send this request whenever a member polls."""
     shown = message.to_bytes()
@@ -192,51 +179,51 @@ def ask(consortium: Consortium, message: Message) -> None:
 def test_a_member_whose_keys_are_erased_answers_nothing_more(consortium: Consortium) -> None:
     """Its clock may be ahead of the coordinator's, which then asks again."""
     round_id = consortium.open_round(consortium.enrol())
-    consortium.run_until(consortium.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
+    consortium.run_until(consortium.member("member-0").contribute(round_id), "chunks/1")
     ask(consortium, VoidRequest(consortium.round(round_id).attempt.context, "cancelled"))
-    consortium.clock.ahead_s += 2 * 86_400
+    consortium.clock.ahead_s += 2 * DAY_S
     for _ in range(2):
         with ended("lapsed"):
-            consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+            consortium.finish(round_id)
     assert not consortium.requests("answers")
 
 
 def test_an_end_that_is_not_shown_is_none(consortium: Consortium) -> None:
     round_id = consortium.open_round(consortium.enrol())
-    consortium.run_until(consortium.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
+    consortium.run_until(consortium.member("member-0").contribute(round_id), "chunks/1")
     consortium.operator.cancel(round_id, "a test")
     consortium.together(consortium.contributions(round_id, consortium.ids[1:]))
     ask(consortium, VoidRequest(consortium.round(round_id).attempt.context, "cancelled"))
     with refusals.refused("wrong-phase", "coordinator") as caught:
-        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+        consortium.finish(round_id)
     assert type(caught.value) is PeerFault  # it may continue elsewhere, so its shares are not erased
 
 
-def test_a_closed_round_opens_no_other_attempt_of_the_same_name(
-    consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("standing", ["open", "lapsed", "closed"])
+def test_a_round_opens_no_other_attempt_of_the_same_name(
+    consortium: Consortium, monkeypatch: pytest.MonkeyPatch, standing: str
 ) -> None:
     """A round's name is a part of its context. It is too short to tell apart attempts that a coordinator chooses."""
-    cohort, closed = consortium.enrol(), list[str]()
-    for _ in range(2):
-        closed.append(consortium.open_round(cohort))
-        consortium.run_until(consortium.contributions(closed[-1], ["member-0"])["member-0"], "chunks/1")
-        consortium.operator.cancel(closed[-1], "a test")
-        consortium.together(consortium.contributions(closed[-1]))
-    other = consortium.open_round(cohort)
-    consortium.on_answer = lambda member, sent, _: consortium.instead(member, sent, closed[0], other)
-    monkeypatch.setattr(conversation, "round_name", lambda _context: closed[0])
-    before = len(consortium.requests("uploads"))
+    cohort, rounds = consortium.enrol(), list[str]()
+    for _ in range(2 if standing == "closed" else 1):
+        rounds.append(consortium.open_round(cohort))
+        consortium.run_until(consortium.member("member-0").contribute(rounds[-1]), "chunks/1")
+        if standing == "lapsed":
+            consortium.clock.ahead_s += 2 * DAY_S
+            with ended("lapsed"):
+                consortium.finish(rounds[0])
+            consortium.expire(rounds[0])
+        else:
+            consortium.operator.cancel(rounds[-1], "a test")
+        others = consortium.ids if standing == "closed" else consortium.ids[1:]
+        consortium.together(consortium.contributions(rounds[-1], others))
+    other, before = consortium.open_round(cohort), len(consortium.requests("uploads"))
+    consortium.on_answer = lambda member, sent, _: consortium.instead(member, sent, rounds[0], other)
+    if standing == "closed":
+        monkeypatch.setattr(conversation, "round_name", lambda _context: rounds[0])
     with refusals.refused("wrong-context", "coordinator"):
-        consortium.alone(consortium.contributions(closed[0], ["member-0"])["member-0"])
+        consortium.finish(rounds[0])
     assert len(consortium.requests("uploads")) == before
-
-
-def test_nothing_is_sent_in_a_cohort_of_another_admin_than_the_one_pinned(consortium: Consortium) -> None:
-    round_id = consortium.open_round(consortium.enrol())
-    consortium.policy = replace(consortium.policy, admin_key=consortium.coordinator_key.public)
-    with refusals.refused("wrong-federation"):
-        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
-    assert not consortium.requests("uploads")
 
 
 def test_a_request_to_erase_before_the_latest_end_opens_nothing(consortium: Consortium) -> None:
@@ -245,24 +232,20 @@ def test_a_request_to_erase_before_the_latest_end_opens_nothing(consortium: Cons
     ask(consortium, ErasureRequest(consortium.round(round_id).attempt.context))
     consortium.policy = replace(consortium.policy, lifetime_max_s=60.0)  # what it would have refused
     with refusals.refused("wrong-phase", "coordinator"):
-        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
-    held = consortium.open["member-0"].session.store.load_phase(bytes.fromhex(cohort))
-    assert held is not None
-    assert isinstance(held.phase, Ready)
+        consortium.finish(round_id)
+    assert consortium.phase(cohort, Ready)
 
 
 def test_keys_of_an_abandoned_cohort_are_erased_from_another(consortium: Consortium) -> None:
     cohort = consortium.enrol()
     abandoned = consortium.open_round(cohort)
-    consortium.run_until(consortium.contributions(abandoned, ["member-0"])["member-0"], "chunks/1")
+    consortium.run_until(consortium.member("member-0").contribute(abandoned), "chunks/1")
     state = consortium.folder / "member-0/state"
     store = consortium.open["member-0"].session.store
-    held, unsent = store.load_phase(bytes.fromhex(cohort)), store.load_unsent(bytes.fromhex(cohort))
-    assert held is not None
+    unsent, ready = store.load_unsent(bytes.fromhex(cohort)), ready_of(consortium.phase(cohort, MemberPhase))
     assert unsent is not None
-    ready = ready_of(held.phase)
     keys = [bytes(unsent[0]), *(bytes(pair.key) for pair in (*ready.masks, *ready.boxes))]
-    consortium.clock.ahead_s += 2 * 86_400
+    consortium.clock.ahead_s += 2 * DAY_S
     consortium.publish(consortium.make_study({"name": "other"}, loss=90))
     other = consortium.enrol("p2")
     # Too few report; the admin closes it, and its records are spent. Those of the other run are not.
@@ -271,7 +254,7 @@ def test_keys_of_an_abandoned_cohort_are_erased_from_another(consortium: Consort
     round_id = consortium.open_round(other)
     consortium.shows("GET .*/closing", refused(Cause.NOT_FOUND))
     with refusals.refused("outcome-missing", "coordinator"):
-        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+        consortium.finish(round_id)
     stored = b"".join(path.read_bytes() for path in state.rglob("*") if path.is_file())
     assert not any(key in stored for key in keys)
     consortium.on_answer = unchanged
@@ -283,18 +266,17 @@ def test_keys_of_an_abandoned_cohort_are_erased_from_another(consortium: Consort
 
 @pytest.mark.parametrize("how", ["other bytes", "other arrays"])
 def test_material_that_the_terms_do_not_name_or_the_step_does_not_take_is_refused(
-    stage: Stage, tmp_path: Path, how: str
+    noisy: Consortium, how: str
 ) -> None:
-    consortium = Consortium(stage, tmp_path, question=NOISY)
-    cohort = consortium.enrol()
-    consortium.run(cohort)
+    cohort = noisy.enrol()
+    noisy.run(cohort)
     other = material_file({"centre": np.zeros(DIM + (how == "other arrays"))})
     changes: dict[str, Any] = {"material": sha256(other).digest()} if how == "other arrays" else {}
-    consortium.shows("GET .*/material", lambda _: httpx.Response(200, content=other))
-    with hostile(consortium, over=(), **changes):
-        results = consortium.run(cohort)
+    noisy.shows("GET .*/material", lambda _: httpx.Response(200, content=other))
+    with hostile(noisy, over=(), **changes):
+        results = noisy.run(cohort)
     assert {fault.cause for fault in results.values()} == {Cause.TERMS_REFUSED}
-    assert not consortium.requests(f"{consortium.rounds[-1]}/uploads")
+    assert not noisy.requests(f"{noisy.rounds[-1]}/uploads")
 
 
 def test_an_upload_is_completed_from_what_is_stored_or_not_at_all(consortium: Consortium) -> None:
@@ -302,15 +284,15 @@ def test_an_upload_is_completed_from_what_is_stored_or_not_at_all(consortium: Co
     round_id = consortium.open_round(consortium.enrol())
     arrays = consortium.folder / member / "state/arrays"
     rows = set(arrays.iterdir())
-    consortium.run_until(consortium.contributions(round_id, [member])[member], "chunks/0")
+    consortium.run_until(consortium.member(member).contribute(round_id), "chunks/0")
     [path] = set(arrays.iterdir()) - rows
     kept = path.read_bytes()
     path.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
     with pytest.raises(StateError, match="damaged"):
-        consortium.alone(consortium.contributions(round_id, [member])[member])
+        consortium.finish(round_id, member)
     path.unlink()
     with pytest.raises(StateError, match="missing"):
-        consortium.alone(consortium.contributions(round_id, [member])[member])
+        consortium.finish(round_id, member)
     assert len(consortium.requests(f"{member}/chunks/0")) == 1
     path.write_bytes(kept)
     path.chmod(0o600)
@@ -323,26 +305,23 @@ def test_a_seed_that_masks_other_bytes_sends_none(consortium: Consortium) -> Non
     member = "member-0"
     cohort = consortium.enrol()
     round_id = consortium.open_round(cohort)
-    consortium.until(consortium.contributions(round_id, [member])[member], "chunks/0", "before").close()
+    consortium.until(consortium.member(member).contribute(round_id), "chunks/0", "before").close()
     store, name = consortium.open[member].session.store, bytes.fromhex(cohort)
     unsent = store.load_unsent(name)
     assert unsent is not None
     store.keep_unsent(name, SecretBytes(32), sha256(unsent[1].tobytes()).digest())
     with pytest.raises(StateError, match="can't be completed"):
-        consortium.alone(consortium.contributions(round_id, [member])[member])
+        consortium.finish(round_id, member)
     assert not consortium.requests("/chunks/")
 
 
-def test_a_round_of_a_cohort_that_was_not_joined_is_no_business_of_a_member(
-    stage: Stage, tmp_path: Path
-) -> None:
-    consortium = Consortium(stage, tmp_path, 5)
-    cohort = consortium.open_cohort()
-    flows = {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids[:4]}
-    consortium.together(flows, stuck=lambda: bool(consortium.operator.close_cohort(cohort)))
-    round_id = consortium.open_round(cohort)
+def test_a_round_of_a_cohort_that_was_not_joined_is_no_business_of_a_member(five: Consortium) -> None:
+    cohort = five.open_cohort()
+    flows = five.enrolments(cohort, five.ids[:4])
+    five.together(flows, stuck=lambda: bool(five.operator.close_cohort(cohort)))
+    round_id = five.open_round(cohort)
     with pytest.raises(NotEnrolled, match="no keys"):
-        consortium.alone(consortium.contributions(round_id, ["member-4"])["member-4"])
+        five.finish(round_id, "member-4")
 
 
 def test_a_result_that_is_refused_is_refused_again(consortium: Consortium) -> None:
@@ -352,15 +331,3 @@ def test_a_result_that_is_refused_is_refused_again(consortium: Consortium) -> No
     for _ in range(2):
         results = consortium.together(consortium.contributions(round_id))
         assert {fault.cause for fault in results.values()} == {Cause.RESULT_MISMATCH}
-
-
-def test_another_opening_of_a_round_that_is_open_is_refused(consortium: Consortium) -> None:
-    cohort = consortium.enrol()
-    first = consortium.open_round(cohort)
-    consortium.run_until(consortium.contributions(first, ["member-0"])["member-0"], "chunks/1")
-    consortium.operator.cancel(first, "a test")
-    consortium.together(consortium.contributions(first, consortium.ids[1:]))
-    other = consortium.open_round(cohort)
-    consortium.on_answer = lambda member, sent, _: consortium.instead(member, sent, first, other)
-    with refusals.refused("wrong-context", "coordinator"):
-        consortium.alone(consortium.contributions(first, ["member-0"])["member-0"])

@@ -35,7 +35,7 @@ def run_without(consortium: Consortium, member: str, after: str = "chunks/1") ->
 
 
 def finish(consortium: Consortium, member: str, round_id: str) -> Any:
-    return consortium.alone(consortium.contributions(round_id, [member])[member])
+    return consortium.finish(round_id, member)
 
 
 def run_another(consortium: Consortium) -> None:
@@ -60,24 +60,20 @@ def join(consortium: Consortium, *, once: bool) -> None:
     ids=["by hand", "after another round", "once", "an agent"],
 )
 def test_a_member_that_was_counted_gets_the_result(
-    stage: Stage, tmp_path: Path, first: Callable[[Consortium], object]
+    five: Consortium, first: Callable[[Consortium], object]
 ) -> None:
-    consortium = Consortium(stage, tmp_path, members=5)
-    round_id = run_without(consortium, "member-4")
-    consortium.clock.ahead_s += 2 * DAY_S
-    first(consortium)
-    assert finish(consortium, "member-4", round_id).counted
+    round_id = run_without(five, "member-4")
+    five.clock.ahead_s += 2 * DAY_S
+    first(five)
+    assert finish(five, "member-4", round_id).counted
 
 
-def test_an_end_that_was_learned_before_the_keys_expired_is_not_forgotten(
-    stage: Stage, tmp_path: Path
-) -> None:
-    consortium = Consortium(stage, tmp_path, members=5)
-    round_id = run_without(consortium, "member-4")
-    consortium.alone(consortium.member("member-4").give_up("study", "p1"))  # learns how attempts ended
-    consortium.clock.ahead_s += 2 * DAY_S
-    run_another(consortium)
-    assert finish(consortium, "member-4", round_id).counted
+def test_an_end_that_was_learned_before_the_keys_expired_is_not_forgotten(five: Consortium) -> None:
+    round_id = run_without(five, "member-4")
+    five.alone(five.member("member-4").give_up("study", "p1"))  # learns how attempts ended
+    five.clock.ahead_s += 2 * DAY_S
+    run_another(five)
+    assert finish(five, "member-4", round_id).counted
 
 
 @pytest.mark.parametrize("question", [{}, WITHHOLDING], ids=["exact", "withholding"])
@@ -105,7 +101,7 @@ def test_a_machine_may_stop_at_any_write_on_the_way(
 def restarted(consortium: Consortium, round_id: str) -> Any:
     """Run member-4 until it waits for the sum, or return its result; start it again whenever its machine stops."""
     while True:
-        steps = consortium.steps(consortium.contributions(round_id, ["member-4"])["member-4"])
+        steps = consortium.steps(consortium.member("member-4").contribute(round_id))
         try:
             while next(steps)[0] != "waits":
                 pass
@@ -119,10 +115,10 @@ def restarted(consortium: Consortium, round_id: str) -> Any:
 @pytest.mark.parametrize("at", ["uploads/member-0", "chunks/0"])
 def test_the_latest_end_may_pass_while_an_upload_is_sent(consortium: Consortium, at: str) -> None:
     round_id = consortium.open_round(consortium.enrol())
-    flow = consortium.contributions(round_id, ["member-0"])["member-0"]
+    flow = consortium.member("member-0").contribute(round_id)
     consortium.until(flow, "uploads/member-0", "before").close()
     # The process that goes on has to mask the chunks again.
-    steps = consortium.until(consortium.contributions(round_id, ["member-0"])["member-0"], at, "before")
+    steps = consortium.until(consortium.member("member-0").contribute(round_id), at, "before")
     consortium.clock.ahead_s += 2 * DAY_S
     with refused("terms-expired", ...):
         list(steps)
@@ -148,20 +144,17 @@ def test_no_request_and_no_pause_outlasts_the_latest_end(consortium: Consortium)
     assert isinstance(held.phase, Ready)
 
 
-def test_the_latest_end_may_pass_before_an_upload_is_masked(stage: Stage, tmp_path: Path) -> None:
-    consortium = Consortium(stage, tmp_path, question=NOISY)
-    cohort = consortium.enrol()
-    consortium.run(cohort)
-    round_id = consortium.open_round(cohort)
+def test_the_latest_end_may_pass_before_an_upload_is_masked(noisy: Consortium) -> None:
+    cohort = noisy.enrol()
+    noisy.run(cohort)
+    round_id = noisy.open_round(cohort)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("client_sdk.conversation.mask_upload", stop)
         with pytest.raises(Stopped):
-            finish(consortium, "member-0", round_id)
+            finish(noisy, "member-0", round_id)
     # The process that goes on has to fetch the material again.
-    steps = consortium.until(
-        consortium.contributions(round_id, ["member-0"])["member-0"], "material", "before"
-    )
-    consortium.clock.ahead_s += 2 * DAY_S
+    steps = noisy.until(noisy.member("member-0").contribute(round_id), "material", "before")
+    noisy.clock.ahead_s += 2 * DAY_S
     with ended("lapsed", "terms-expired"):
         list(steps)
 
@@ -253,7 +246,7 @@ def test_another_rounds_erasure_request_relabels_nothing(stage: Stage, tmp_path:
 def test_another_rounds_closing_ends_no_round(consortium: Consortium) -> None:
     cohort = consortium.enrol()
     voided = consortium.open_round(cohort)
-    consortium.until(consortium.contributions(voided, ["member-0"])["member-0"], "chunks/1").close()
+    consortium.until(consortium.member("member-0").contribute(voided), "chunks/1").close()
     consortium.operator.cancel(voided, "a test")
     consortium.together(consortium.contributions(voided))
     closing = consortium.round(voided).closing

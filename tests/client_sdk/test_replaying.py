@@ -136,8 +136,7 @@ def test_another_upload_of_its_own_is_refused(done: tuple[Consortium, Result]) -
     assert replay_with_evidence(result.transcript_file, decryptor, result.record).is_faultless
 
 
-def test_it_is_fetched_where_it_is_asked_for(stage: Stage, tmp_path: Path) -> None:
-    consortium = Consortium(stage, tmp_path)
+def test_it_is_fetched_where_it_is_asked_for(consortium: Consortium) -> None:
     round_id = consortium.open_round(consortium.enrol())
     flows = consortium.contributions(round_id)
     flows["member-1"].close()
@@ -150,9 +149,8 @@ def test_it_is_fetched_where_it_is_asked_for(stage: Stage, tmp_path: Path) -> No
     assert (loaded.verdict, loaded.counted) == (None, True)
 
 
-def test_what_shows_that_the_coordinator_is_false_is_kept(stage: Stage, tmp_path: Path) -> None:
+def test_what_shows_that_the_coordinator_is_false_is_kept(consortium: Consortium) -> None:
     """Here, a request to void the attempt after its certificate."""
-    consortium = Consortium(stage, tmp_path)
     consortium.transcripts = True
     round_id = consortium.open_round(consortium.enrol())
     consortium.together(consortium.contributions(round_id), vanish={"member-0": "/result"})

@@ -13,7 +13,7 @@ from safetensors.numpy import load, save
 from client_sdk.result import Result
 from client_sdk.verification import verify_sums
 from tests.study.specs import fields_of
-from tests.support.consortium import NOISY, Consortium
+from tests.support.consortium import Consortium
 from tests.support.forging import tensor
 from tests.support.refusals import refused
 from tests.support.serving import Stage
@@ -44,12 +44,11 @@ def test_honest_sums_pass(stage: Stage, tmp_path: Path, statistics: list[dict[st
     assert result.record.rows == 20 + 21 + 22
 
 
-def test_every_step_of_a_noisy_chain_passes(stage: Stage, tmp_path: Path) -> None:
-    consortium = Consortium(stage, tmp_path, question=NOISY)
-    cohort, kinds = consortium.enrol(), list[str]()
-    while consortium.operator.cohort(cohort).step is not None:
-        result = consortium.run(cohort)["member-0"]
-        kinds += verify_sums(result, consortium.operator.sums(result.record.round))
+def test_every_step_of_a_noisy_chain_passes(noisy: Consortium) -> None:
+    cohort, kinds = noisy.enrol(), list[str]()
+    while noisy.operator.cohort(cohort).step is not None:
+        result = noisy.run(cohort)["member-0"]
+        kinds += verify_sums(result, noisy.operator.sums(result.record.round))
         assert result.record.noise is not None
         assert (result.head is None) == (result.record.step == "mean")
     assert kinds == ["mean", "ffc"]

@@ -20,7 +20,7 @@ def test_an_upload_counts_its_records_before_it_leaves(stage: Stage, tmp_path: P
 
 def test_an_upload_reports_each_chunk_that_is_masked_and_sent(consortium: Consortium) -> None:
     round_id = consortium.open_round(consortium.enrol())
-    consortium.run_until(consortium.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
+    consortium.run_until(consortium.member("member-0").contribute(round_id), "chunks/1")
     chunks = consortium.round(round_id).attempt.chunk_count
     events = [event for _, event in consortium.events if event.step in {Step.MASKING, Step.UPLOADING}]
     masked, sent = ([each for each in events if each.step is step] for step in (Step.MASKING, Step.UPLOADING))
