@@ -192,7 +192,7 @@ def test_records_of_a_count_that_cannot_be_recounted_are_free(
 ) -> None:
     hinder, waits, agents = HINDRANCES[how]
     consortium = hospitals(stage, tmp_path, ("a", "b", "c"))
-    given = {m: Records(*data_of(consortium, m, "p1", rare=False), ids(60)) for m in consortium.ids}
+    given = {m: Records(*data_of(consortium, m, "p1"), ids(60)) for m in consortium.ids}
     with monkeypatch.context() as patched:
         hinder(consortium, patched)
         count = consortium.open_round(cohort := enrolled(consortium, "p1", given))
@@ -227,11 +227,11 @@ def flows_of(
 def test_records_are_free_if_too_few_are_left_that_were_counted(stage: Stage, tmp_path: Path) -> None:
     """Two of seven sleep through the count, and one of the five that are needed proves false."""
     consortium = hospitals(stage, tmp_path, ("a", "b", "c"), members=7)
-    given = {m: Records(*data_of(consortium, m, "p1", rare=False), ids(60)) for m in consortium.ids}
+    given = {m: Records(*data_of(consortium, m, "p1"), ids(60)) for m in consortium.ids}
     cohort = enrolled(consortium, "p1", given)
     count, awake, false = consortium.open_round(cohort), consortium.ids[:5], "member-3"
     with dealing_falsely():
-        consortium.run_until(consortium.contributions(count, [false])[false], "chunks/0")
+        consortium.run_until(consortium.member(false).contribute(count), "chunks/0")
     flows = flows_of(consortium, count, {m: given[m] for m in awake}, agents=False)
     ends = consortium.together(flows, stuck=consortium.expiring(count))
     assert consortium.operator.round(count).evicted == (false,)
@@ -251,11 +251,11 @@ def test_a_count_that_had_no_member_to_spare_goes_on_to_the_sum_without_a_false_
 ) -> None:
     """A count needs more members than a sum: its margin is for those that are lost after it."""
     consortium = hospitals(stage, tmp_path, ("a", "b", "c"), members=7, margin=1)
-    given = {m: Records(*data_of(consortium, m, "p1", rare=False), ids(60)) for m in consortium.ids}
+    given = {m: Records(*data_of(consortium, m, "p1"), ids(60)) for m in consortium.ids}
     cohort = enrolled(consortium, "p1", given)
     count, false = consortium.open_round(cohort), "member-3"
     with dealing_falsely():
-        consortium.run_until(consortium.contributions(count, [false])[false], "chunks/0")
+        consortium.run_until(consortium.member(false).contribute(count), "chunks/0")
     consortium.together(consortium.contributions(count, consortium.ids[:6]), stuck=consortium.expiring(count))
     view = consortium.operator.round(count)
     assert (len(view.survivors), view.survivors_min, view.evicted) == (6, 6, (false,))
@@ -268,7 +268,7 @@ def test_a_count_that_had_no_member_to_spare_goes_on_to_the_sum_without_a_false_
 @pytest.mark.parametrize("cause", [Cause.STORAGE_DAMAGED, Cause.CLOCK_SKEW, Cause.FORBIDDEN])
 def test_a_refusal_that_passes_ends_no_run(stage: Stage, tmp_path: Path, cause: Cause) -> None:
     consortium = hospitals(stage, tmp_path, ("a", "b", "c"), margin=1)
-    given = {m: Records(*data_of(consortium, m, "p1", rare=False), ids(60)) for m in consortium.ids}
+    given = {m: Records(*data_of(consortium, m, "p1"), ids(60)) for m in consortium.ids}
     cohort = enrolled(consortium, "p1", given)
     count, late = consortium.open_round(cohort), consortium.ids[-1]
     for shown in (Cause.WRONG_PHASE, cause):
@@ -282,16 +282,14 @@ def test_a_refusal_that_passes_ends_no_run(stage: Stage, tmp_path: Path, cause: 
 # A laptop that sleeps
 
 LAPTOP = "member-4"
-SLEEPS: dict[str, tuple[bool, str, str]] = {
-    "through the sum": (False, "sum", ""),
-    "after its announcement in the sum": (False, "sum", f"uploads/{LAPTOP}"),
-    "after its announcement in the rows": (True, "rows", f"uploads/{LAPTOP}"),
-    "through the sum after the rows": (True, "sum", ""),
+SLEEPS = {
+    "after its announcement in the rows": ("rows", f"uploads/{LAPTOP}"),
+    "through the sum after the rows": ("sum", ""),
 }
-"""Whether a class is rare, so that its rows are counted; the step; and the request after which the laptop sleeps in it, if any."""
+"""The step, and the request after which the laptop sleeps in it, if any. A class is rare, so that its rows are counted."""
 
 
-def data_of(consortium: Consortium, member: str, period: str, *, rare: bool) -> tuple[Any, Any]:
+def data_of(consortium: Consortium, member: str, period: str, *, rare: bool = False) -> tuple[Any, Any]:
     """Return 60 rows of two classes, and in p1 some of a third that only the first member has if it is rare."""
     index = consortium.ids.index(member)
     rng = np.random.default_rng([index, *period.encode()])
@@ -303,13 +301,13 @@ def data_of(consortium: Consortium, member: str, period: str, *, rare: bool) -> 
 def test_a_laptop_that_sleeps_keeps_its_records_for_the_next_month(
     stage: Stage, tmp_path: Path, when: str
 ) -> None:
-    rare, step, request = SLEEPS[when]
+    step, request = SLEEPS[when]
     consortium = hospitals(stage, tmp_path, ("a", "b", "c"), margin=1)
     others = consortium.ids[:4]
     assert set(consortium.ids) - set(others) == {LAPTOP}
 
     def records(member: str, period: str) -> Records:
-        return Records(*data_of(consortium, member, period, rare=rare), ids(60, period))
+        return Records(*data_of(consortium, member, period, rare=True), ids(60, period))
 
     cohort = enrolled(consortium, "p1", {m: records(m, "p1") for m in consortium.ids})
     round_id = consortium.open_round(cohort)
@@ -317,7 +315,7 @@ def test_a_laptop_that_sleeps_keeps_its_records_for_the_next_month(
         assert consortium.together(consortium.contributions(round_id)) == {}  # all have recounted, and wait
         round_id = consortium.open_round(cohort)
     if request:
-        consortium.run_until(consortium.contributions(round_id, [LAPTOP])[LAPTOP], request)
+        consortium.run_until(consortium.member(LAPTOP).contribute(round_id), request)
     lead = consortium.leading_on(cohort)
 
     def stuck() -> bool:
@@ -325,9 +323,9 @@ def test_a_laptop_that_sleeps_keeps_its_records_for_the_next_month(
 
     results = consortium.together(consortium.contributions(round_id, others), stuck=stuck)
     assert_summed(consortium, results, others)
-    summed = {m: data_of(consortium, m, "p1", rare=rare) for m in others}
+    summed = {m: data_of(consortium, m, "p1", rare=True) for m in others}
     assert consortium.total(consortium.rounds[-1]) == plain_sum(consortium, summed)
-    assert {result.record.withheld for result in results.values()} == {(2,) if rare else ()}
+    assert {result.record.withheld for result in results.values()} == {(2,)}
 
     # Next month the laptop has the same records, and the others have new ones.
     period_of = {m: "p1" if m == LAPTOP else "p2" for m in consortium.ids}
@@ -335,19 +333,12 @@ def test_a_laptop_that_sleeps_keeps_its_records_for_the_next_month(
     results = to_the_end(consortium, enrolled(consortium, "p2", now))
     assert_summed(consortium, results, consortium.ids)
     assert all(result.counted for result in results.values())
-    summed = {m: data_of(consortium, m, period_of[m], rare=rare) for m in consortium.ids}
+    summed = {m: data_of(consortium, m, period_of[m], rare=True) for m in consortium.ids}
     assert consortium.total(consortium.rounds[-1]) == plain_sum(consortium, summed)
     first, second = run_of(consortium, LAPTOP, "p1"), run_of(consortium, LAPTOP, "p2")
     assert (first.state, first.given_up, first.counted) == (State.FREE, True, True)
     assert (second.state, second.taken, second.records) == (State.SPENT, 0, 60)
     assert {run_of(consortium, m, "p1").state for m in others} == {State.SPENT}
-    # By now all that were summed are spent, the laptop's too.
-    cohort = consortium.open_cohort("p3")
-    answers = consortium.together(
-        {m: consortium.member(m).enrol(cohort, records(m, "p1")) for m in consortium.ids}
-    )
-    assert {m: type(answer) for m, answer in answers.items()} == dict.fromkeys(consortium.ids, Declined)
-    assert {run_of(consortium, m, "p3").taken for m in consortium.ids} == {60}
 
 
 # Three counts and no more
