@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from client_sdk.session import ready_of
 from tests.support.answers import invited
 from tests.support.consortium import Consortium
 from tests.support.refusals import refused
-from tests.support.serving import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Enrolled, Ready
@@ -71,14 +69,6 @@ def test_other_data_for_an_answered_run_are_refused(consortium: Consortium, *, o
     for other in (changed, consortium.records("member-0", "p2")):
         with pytest.raises(Misuse, match=r"p1 .*\d+ .*\d+ rows"):
             consortium.alone(consortium.member("member-0").enrol(cohort, other))
-
-
-def test_a_cohort_that_fails_says_why(stage: Stage, tmp_path: Path) -> None:
-    consortium = Consortium(stage, tmp_path, members=3)
-    cohort = consortium.open_cohort()
-    flows = consortium.enrolments(cohort, consortium.ids[:2])
-    results = consortium.together(flows, stuck=lambda: bool(consortium.operator.close_cohort(cohort)))
-    assert {fault.cause for fault in results.values()} == {Cause.COHORT_TOO_SMALL}
 
 
 def test_a_cohort_that_formed_without_this_member_is_refused(five: Consortium) -> None:
