@@ -92,6 +92,18 @@ def test_a_cohort_that_takes_no_cards_is_not_answered(consortium: Consortium) ->
     assert consortium.open["member-0"].ledger() == ()
 
 
+def test_a_roster_with_another_key_of_this_member_is_refused(consortium: Consortium) -> None:
+    members = tuple(
+        replace(each, key=SigningKey(b"O" * 32).public) if each.member == "member-0" else each
+        for each in consortium.roster.members
+    )
+    consortium.operator.publish_roster(consortium.make_roster(2, members=members))
+    cohort = consortium.open_cohort()
+    with refused("unknown-member", "member-0"):
+        consortium.alone(consortium.member("member-0").enrol(cohort, consortium.records("member-0")))
+    assert consortium.open["member-0"].ledger() == ()
+
+
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
