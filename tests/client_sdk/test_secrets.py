@@ -75,13 +75,11 @@ def test_no_repr_no_log_and_no_other_file_holds_a_secret(
     cohort = consortium.open_cohort()
     records = consortium.records("member-0")
     witness.watch(consortium.member("member-0").enrol(cohort, records))
-    consortium.together(
-        {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids}
-    )
+    consortium.together(consortium.enrolments(cohort))
     round_id = consortium.open_round(cohort)
     for flow in consortium.contributions(round_id, consortium.ids[1:]).values():
         consortium.until(flow, "chunks/1").close()
-    witness.watch(consortium.contributions(round_id, ["member-0"])["member-0"])
+    witness.watch(consortium.member("member-0").contribute(round_id))
     results = consortium.together(consortium.contributions(round_id))
     witness.look()
 

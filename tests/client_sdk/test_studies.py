@@ -1,4 +1,4 @@
-"""A member's checks of a study before it answers, in the specification's order (STUDY-1 to STUDY-7)."""
+"""A member's checks of a study before it answers. Versions, ends and approvals (STUDY-5 to STUDY-7) stand in assurance/vectors."""
 
 import re
 from typing import Any
