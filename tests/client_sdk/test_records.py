@@ -142,6 +142,7 @@ def test_no_run_takes_held_out_rows_whatever_it_needs() -> None:
     assert rows_of(given, chosen(given, least=35, held_out=0.5)) == rows_of(given, found)
     few = chosen(given, most=5, held_out=0.5)
     assert (len(few.labels), few.held_out, few.beyond) == (5, found.held_out, len(found.labels) - 5)
+    assert chosen(records(ids=[f"p{row // 4}" for row in range(40)]), rows_per_id=2).beyond == 20
     # Reserved records are not counted twice.
     marks = Marks(SECRET, FEDERATION, 0.5)
     taken = chosen(given, held_out=0.5, taken=frozenset(marks.mark_record(each) for each in given.keys))

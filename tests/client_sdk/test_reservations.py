@@ -183,11 +183,13 @@ def test_rows_and_vectors_that_a_crash_left_are_removed(ledger: Reservations, tm
     assert len(kept) == 3
     run = reserve(ledger)
     ledger.keep_vector(run, "sum", np.arange(4))
+    own = {path for path in arrays.iterdir() if path.name not in kept}
     (arrays / "notes~").write_text("the owner's")
     for left in ("ab" * 32, f".{'cd' * 32}.0f0f"):
         (arrays / left).write_bytes(b"left")
     left_by_a_crash = {path: path.read_bytes() for path in arrays.iterdir()}
     ledger.give_up(run)
+    assert not own & {*arrays.iterdir()}
     for path, content in left_by_a_crash.items():
         path.write_bytes(content)
     again = StateDatabase(tmp_path / "ledger")

@@ -1,7 +1,7 @@
 """Verification of a result from its stored bytes alone."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ from tests.support.refusals import refused
 from tests.support.serving import Stage
 from veilsum.calibration import CalibrationError, FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Survivor, UploadHeader
-from veilsum.protocol.record import DocumentView, sign_record
+from veilsum.protocol.messages import Evictions, Proof, Survivor, UploadHeader
+from veilsum.protocol.record import DisputeView, DocumentView, sign_record
 from veilsum.protocol.transcript import Transcript
 from veilsum.study.answers import refusal_document
 from veilsum.study.result_files import document_file
@@ -84,11 +85,29 @@ def signed(consortium: Consortium, result: Result, **changes: Any) -> Result:
     return replace(result, record=record, transcript_file=None)
 
 
+def test_disputes_that_a_record_misstates_are_refused(five: Consortium) -> None:
+    result = five.run(five.enrol())["member-0"]
+    attempt = result.evidence.attempt
+
+    def misstate(*parties: str, dropped: Collection[str]) -> None:
+        view = DisputeView(cause="edge-disagreement", parties=parties)  # type: ignore[arg-type]  # two
+        with refused("result-mismatch", "coordinator"):
+            signed(five, result, disputes=(view,), dropped=tuple(sorted(dropped))).verify()
+
+    misstate("member-0", "member-0", dropped=set())
+    disputes = [Dispute(Cause.EDGE_DISAGREEMENT, "stranger", "other")]
+    cover = vertex_cover(attempt.context, disputes, attempt.quorum.colluders)
+    misstate("stranger", "other", dropped=cover)
+
+
 def test_files_that_do_not_fit_a_record_are_refused(done: tuple[Consortium, Result]) -> None:
     _, result = done
     headless = replace(signed(*done, head=None), head_file=None)
+    proof = Proof(header_of(result.evidence), b"", (), 0, ())
+    evicting = replace(signed(*done, evicted=("member-0",)), evictions=Evictions(bytes(32), (proof,)))
     for forged in (
         replace(result, head_file=None),
+        evicting,  # with a = 0
         replace(result, document_files={"a": b""}),
         replace(result, material_file=b"m"),
         headless,
