@@ -207,6 +207,14 @@ def test_a_cohort_that_does_not_show_its_round_once_is_refused(counting: Countin
     assert {fault.cause for fault in results.values()} == {Cause.MALFORMED}
 
 
+@pytest.mark.parametrize("lie", [{"holders": (3, 1, 3)}, {"holders": (3, 2, 3, 1)}, {"reached": (3,) * 8}])
+def test_counts_other_than_the_members_own_are_refused(counting: Counting, lie: dict[str, Any]) -> None:
+    """Counts that withhold otherwise, or too few rows: assurance/attacks."""
+    counting.misstate(**lie)
+    _, results = counting.both()
+    assert {fault.cause for fault in results.values()} == {Cause.RESULT_MISMATCH}
+
+
 def test_a_record_leaves_out_classes_that_there_are(counting: Counting) -> None:
     count, results = counting.both()
     result = results["member-0"]

@@ -14,6 +14,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Manifest
 from veilsum.protocol.periods import PeriodKind
+from veilsum.study.promise import study_mu
 
 KEY = SigningKey(b"A" * 32).public
 
@@ -75,6 +76,17 @@ def test_a_renewal_needs_no_new_approval_and_every_other_change_does(consortium:
         consortium.content(windows={"enrol": 9, "upload": 9, "answer": 9}),
     ):
         assert not policy.approves(changed)
+
+
+def test_noise_at_its_limits_is_taken_and_no_more(consortium: Consortium) -> None:
+    content = consortium.content(**NOISY)
+    assert content.question.noise is not None
+    mu = study_mu(content.question.noise)
+    policy = Policy(KEY, approved={content.approval}, epsilon_max=8.0, mu_budget=mu)
+    policy.check_study(content, PeriodKind.DATA)
+    for lower in (replace(policy, epsilon_max=7.99), replace(policy, mu_budget=0.99 * mu)):
+        with refused("policy-refused"):
+            lower.check_study(content, PeriodKind.DATA)
 
 
 def test_limits_on_noise_are_those_of_the_kind_of_period(consortium: Consortium) -> None:
