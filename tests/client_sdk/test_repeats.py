@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_sdk.errors import Misuse
+from client_sdk.errors import Declined, Misuse
 from client_sdk.records import Records
 from client_sdk.result import Result
 from tests.support.consortium import DIM, WITHHOLDING, Consortium, hostile
@@ -69,3 +69,46 @@ def test_another_extractor_sums_the_same_rows(stage: Stage, tmp_path: Path, ques
         third = consortium.open_cohort("p1", context)
     with pytest.raises(Misuse, match="this extractor"):
         consortium.alone(consortium.member("member-0").enrol(third, consortium.records("member-0")))
+
+
+LACKING = ["a record", "a usable row", "a label", "non-zero features", "rows for another sum"]
+
+
+@pytest.mark.parametrize("lacking", LACKING)
+def test_another_extractor_needs_all_rows_and_enough_of_them(
+    stage: Stage, tmp_path: Path, lacking: str
+) -> None:
+    consortium = Consortium(stage, tmp_path, members=3 if lacking == "rows for another sum" else 5)
+    context = summed(consortium)
+    other_study(consortium)
+    again = consortium.open_cohort("p1", context)
+    features, labels = consortium.data("member-0")
+    ids = [f"p1-{row}" for row in range(len(labels))]
+    match lacking:
+        case "a record":
+            ids[3] = "another"
+        case "a usable row":
+            features[3] = np.nan
+        case "a label":
+            labels[3] = 1 - labels[3]
+        case "non-zero features":
+            features[:, 1:] = 0
+    with pytest.raises(Declined, match="again"):
+        consortium.alone(consortium.member("member-0").enrol(again, Records(features, labels, ids)))
+
+
+def test_an_answer_for_an_earlier_attempt_s_records_is_none_for_fresh_ones(
+    stage: Stage, tmp_path: Path
+) -> None:
+    consortium = Consortium(stage, tmp_path, members=5)
+    context = summed(consortium)
+    other_study(consortium)
+    again = consortium.open_cohort("p1", context)
+    # The answer holds in each that repeats it.
+    for cohort in (again, consortium.open_cohort("p1", context)):
+        flows = {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids}
+        assert not any(isinstance(each, Exception) for each in consortium.together(flows).values())
+    plain = consortium.open_cohort("p1")
+    with pytest.raises(Declined, match="answered"):
+        consortium.alone(consortium.member("member-0").enrol(plain, consortium.records("member-0")))
+    assert not consortium.operator.cohort(plain).cards
