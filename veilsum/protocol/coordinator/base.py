@@ -1,5 +1,6 @@
 """The base of all coordinator phases, and the phases that end an attempt: VOID, erasure or certificate (wire: Votes, wire: Ends)."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -253,7 +254,8 @@ def check_extension(name: str, deadline_s: float | None, wanted_s: float, latest
     if wanted_s >= latest_end_s:
         raise PeerFault(
             Cause.TERMS_REFUSED,
-            f"the terms end at {latest_end_s}, and members have erased their keys by then: open another attempt",
+            f"the deadline can move at most {max(0, math.ceil(latest_end_s - deadline_s) - 1)} s: members erase their keys at the "
+            "round's latest end, which is fixed. Extend it by less, or cancel the round",
         )
     return wanted_s
 
