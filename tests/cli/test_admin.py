@@ -185,6 +185,7 @@ def test_a_study_key_of_its_own(remote: Cli) -> None:
     ours = written_study(remote, "admin")
     assert remote(*remote.at("admin", "publish", ours, "--token", TOKEN), "--json").values["cause"]
     theirs = written_study(remote, "lead", "--federation", federation)
+    assert federation in remote(*remote.at("admin", "publish", theirs, "--folder", "lead")).error
     assert remote.operate("admin", "publish", theirs)["federation"] == federation
 
 

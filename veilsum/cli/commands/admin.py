@@ -223,6 +223,11 @@ def publish(
     if not read and admin is None:
         raise Misuse("pass a canary pack together with its study, or with the admin's --folder")
     federation = (read[0].federation if admin is None or read else admin.public).hex()
+    if admin is not None and admin.public.hex() != federation:
+        raise Misuse(
+            f"{folder} holds another key than the admin of federation {federation}: pass the admin's folder, or leave --folder out and "
+            "pass an operator's token with the scope 'federations'"
+        )
     published: list[dict[str, Any]] = []
     with connect(admin=admin) as client:
         for each in read:

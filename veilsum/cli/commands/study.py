@@ -148,6 +148,10 @@ def sign(
         # The holder of a separate study key asks the operator or the admin to publish.
         "next": f"veilsum admin publish {target}"
         + ("" if content.rehearsal is None else " PACK.zip")
-        + (f" --folder {folder}" if federation is None else ""),
+        + (
+            f" --folder {folder}"
+            if federation is None
+            else " (by the operator, or by the admin with --folder)"
+        ),
     }
     print_values(values, "Signed study")
