@@ -21,7 +21,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_result_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    values = {"a_name": 1.23456789, "list": [1, None], "empty": (), "inner": {"x": 0.5}, "long": "z" * 200}
+    values = {
+        "a_name": 1.23456789,
+        "list": [1, None],
+        "empty": (),
+        "inner": {"x": 0.5},
+        "whole": True,
+        "long": "z" * 200,
+    }
     print_values(values, "Title")
     assert capsys.readouterr().out.splitlines() == [
         "Title",
@@ -29,6 +36,7 @@ def test_a_result_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         "list    1, –",
         "empty   –",
         "inner   x 0.5",
+        "whole   yes",
         f"long    {'z' * 200}",
     ]
     print_values({})

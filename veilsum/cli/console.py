@@ -166,6 +166,8 @@ def _format_value(value: Any) -> str:
         return "–"
     if isinstance(value, list | tuple):
         return ", ".join(map(_format_value, value)) or "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict):
