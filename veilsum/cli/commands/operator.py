@@ -246,7 +246,9 @@ def restore(
     if unauthenticated is (coordinator_key is not None):
         raise Misuse("pass the key that signed the backup as --coordinator-key, or pass --unauthenticated")
     key = None if coordinator_key is None else bytes.fromhex(public_key(coordinator_key))
-    print_values(backup.restore_backup(archive, data_dir, key), "Restored")
+    restored = backup.restore_backup(archive, data_dir, key)
+    restored["next"] = f"VEILSUM_DATA_DIR={data_dir} veilsum operator db check"
+    print_values(restored, "Restored")
 
 
 def _report_findings(found: Mapping[str, Any], title: str) -> None:
