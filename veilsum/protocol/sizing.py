@@ -114,8 +114,8 @@ class Quorum:
         if survivors_min > members or threshold > decryptors or decryptors < 2:
             raise PeerFault(
                 Cause.COHORT_TOO_SMALL,
-                f"with n={members} members, L={decryptors} decryptors and a={a} colluders a sum needs "
-                f"n_min={survivors_min} survivors and t={threshold} decryptors: enrol more members or assume fewer colluders",
+                f"{count_noun(members, 'member')}, {count_noun(decryptors, 'decryptor')} and up to {count_noun(a, 'colluder')}: a sum needs "
+                f"at least {count_noun(survivors_min, 'member')} and {count_noun(threshold, 'decryptor')}. Enrol more members, or assume fewer colluders",
             )
         return cls(members, decryptors, a, a_d, honest_min, survivors_min, threshold)
 
