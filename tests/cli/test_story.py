@@ -153,6 +153,8 @@ def test_step_by_step(consortium: Make, remote: Cli) -> None:
     for each in joins:
         assert each.result(PATIENCE_S).values["record"]["round"] == view["round"]
     assert remote(*remote.at("operator", "cohort", "status", opened["cohort"])).code == 0
+    closed = remote(*remote.at("admin", "close", view["round"], "--folder", c.folder / "admin"))
+    assert "(done)" in closed.error
 
 
 @pytest.mark.slow

@@ -281,6 +281,7 @@ def close(
     from veilsum.protocol.causes import Cause
     from veilsum.protocol.errors import PeerFault
     from veilsum.protocol.messages import Lost, Roster
+    from veilsum.protocol.rest import ROUND_ENDINGS
     from veilsum.protocol.study import DISCLOSED_STEPS
     from veilsum.study.progress import RunEnd
 
@@ -297,6 +298,9 @@ def close(
                 _close_unknown(client, context, admin), "Round unknown to the coordinator, or unreadable"
             )
             return
+        end = RunEnd.of_round(view)
+        if admin is not None and view.state in ROUND_ENDINGS - {"lost"} and not (end and end.repeatable):
+            raise Misuse(f"round {name} has ended ({view.state}): there is nothing to close")
         known = known or client.roster(view.federation)
         attempt = Attempt(
             known,
@@ -326,7 +330,7 @@ def close(
                 raise Misuse(f"{folder} holds another federation's admin key")
             if time.time() < latest_end_s:
                 raise Misuse(f"the round can be closed after its latest end, {format_time(latest_end_s)}")
-            if (end := RunEnd.of_round(view)) is not None and end.repeatable:
+            if end is not None and end.repeatable:
                 raise Misuse(
                     f"closing round {name} would spend its records. Instead: {end.next_for_operator(view)}"
                 )
