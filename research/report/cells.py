@@ -99,10 +99,7 @@ class Cell:
         """Return the accuracy of a head, the trained head's averaged over the last rounds."""
         values = []
         for run in self.runs:
-            begin = run.rounds - average_last if head == "none" and average_last > 1 else run.rounds
-            evaluated = [
-                line.accuracy for line in run.history if line.round > begin and line.accuracy is not None
-            ]
+            evaluated = _evaluated(run, average_last) if head == "none" and average_last > 1 else []
             value = mean(evaluated) if evaluated else run.accuracy_after(head)
             assert value is not None
             values.append(100 * value)
@@ -169,6 +166,8 @@ class Cell:
                 f"mean of the last {self.averaged} of {self.first.rounds} rounds, "
                 f"the paper's of {row.average_last} of {row.rounds:,}"
             )
+        if (known := min(len(_evaluated(run, self.averaged)) for run in self.runs)) < self.averaged:
+            why.append(f"evaluated in {known} of the last {self.averaged} rounds")
         return tuple(why)
 
     @property
@@ -224,3 +223,9 @@ def cells(results: Iterable[AnalysedResult]) -> list[Cell]:
             )
         )
     return found
+
+
+def _evaluated(run: AnalysedResult, last: int) -> list[float]:
+    """Return the accuracies that a run measured in its last rounds."""
+    begin = run.rounds - last
+    return [line.accuracy for line in run.history if line.round > begin and line.accuracy is not None]
