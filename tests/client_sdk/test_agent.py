@@ -26,7 +26,6 @@ from tests.support.refusals import refused
 from tests.support.serving import Stage
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.member import MemberPhase
 from veilsum.protocol.rest import RoundView
 from veilsum.protocol.study import DAY_S
 from veilsum.study.progress import RunEnd
@@ -398,7 +397,7 @@ def test_a_coordinator_that_never_asks_does_not_keep_secrets_alive(
     cohort = consortium.enrol()
     round_id = consortium.open_round(cohort)
     consortium.run_until(consortium.member("member-0").contribute(round_id), "chunks/1")
-    ready = ready_of(consortium.phase(cohort, MemberPhase))
+    ready = ready_of(consortium.phase(cohort))
     keys = [bytes(pair.key) for pair in (*ready.masks, *ready.boxes)]
     consortium.holds = False
     if how == "no answers":

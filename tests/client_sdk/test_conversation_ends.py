@@ -17,7 +17,7 @@ from tests.support.consortium import NOISY, Consortium, Steps, hostile, nothing
 from tests.support.refusals import ended
 from tests.support.serving import Stage
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.member import Closed, MemberPhase, Ready
+from veilsum.protocol.member import Closed, Ready
 from veilsum.protocol.study import DAY_S
 
 
@@ -170,7 +170,7 @@ def test_keys_are_erased_when_the_latest_end_passes(consortium: Consortium) -> N
     consortium.run_until(consortium.member("member-0").contribute(round_id), "chunks/1")
 
     def ready() -> Ready:
-        return ready_of(consortium.phase(cohort, MemberPhase))
+        return ready_of(consortium.phase(cohort))
 
     keys = [bytes(pair.key) for pair in ready().masks]
     consortium.clock.ahead_s += 2 * DAY_S

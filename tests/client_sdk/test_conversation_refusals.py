@@ -129,9 +129,9 @@ def test_a_coordinator_that_holds_no_long_poll_is_not_hammered(consortium: Conso
     consortium.together({m: consortium.member(m).enrol(cohort) for m in consortium.ids})
     round_id = consortium.open_round(cohort)
     pauses.clear()
-    steps = consortium.steps(consortium.member("member-0").contribute(round_id))
+    taking_part = consortium.steps(consortium.member("member-0").contribute(round_id))
     while len(pauses) < 3:
-        next(steps)
+        next(taking_part)
     assert pauses == [1.0, 1.0, 1.0]
 
 
@@ -233,7 +233,7 @@ def test_a_request_to_erase_before_the_latest_end_opens_nothing(consortium: Cons
     consortium.policy = replace(consortium.policy, lifetime_max_s=60.0)  # what it would have refused
     with refusals.refused("wrong-phase", "coordinator"):
         consortium.finish(round_id)
-    assert consortium.phase(cohort, Ready)
+    consortium.phase(cohort, Ready)
 
 
 def test_keys_of_an_abandoned_cohort_are_erased_from_another(consortium: Consortium) -> None:
@@ -242,7 +242,7 @@ def test_keys_of_an_abandoned_cohort_are_erased_from_another(consortium: Consort
     consortium.run_until(consortium.member("member-0").contribute(abandoned), "chunks/1")
     state = consortium.folder / "member-0/state"
     store = consortium.open["member-0"].session.store
-    unsent, ready = store.load_unsent(bytes.fromhex(cohort)), ready_of(consortium.phase(cohort, MemberPhase))
+    unsent, ready = store.load_unsent(bytes.fromhex(cohort)), ready_of(consortium.phase(cohort))
     assert unsent is not None
     keys = [bytes(unsent[0]), *(bytes(pair.key) for pair in (*ready.masks, *ready.boxes))]
     consortium.clock.ahead_s += 2 * DAY_S

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, overload
 
 import httpx
 import numpy as np
@@ -365,11 +365,17 @@ class Consortium:
         """Return all members' agents on the way to their next results."""
         return {m: self.open[m].next_result(agent) for m, agent in self.agents(of, **changes).items()}
 
-    def phase(self, cohort: str, form: type[P], member: str = "member-0") -> P:
-        """Return the phase that the member's process has stored of a cohort, after asserting its type."""
+    @overload
+    def phase(self, cohort: str, form: None = None, member: str = "member-0") -> MemberPhase: ...
+
+    @overload
+    def phase(self, cohort: str, form: type[P], member: str = "member-0") -> P: ...
+
+    def phase(self, cohort: str, form: type[Any] | None = None, member: str = "member-0") -> Any:
+        """Return the phase that the member's process has stored of a cohort; assert that it is of this form, if one is given."""
         held = self.open[member].session.store.load_phase(bytes.fromhex(cohort))
         assert held is not None
-        return of(form, held.phase)
+        return of(form or MemberPhase, held.phase)
 
     def stored_bytes(self, member: str = "member-0") -> bytes:
         """Return the bytes of all files of a member."""
