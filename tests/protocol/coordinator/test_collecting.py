@@ -1,4 +1,3 @@
-import hashlib
 from dataclasses import replace
 
 import pytest
@@ -98,18 +97,6 @@ def test_too_few_uploads_void_the_attempt_and_those_begun_are_told(
     fault = of(Voiding, phase.pass_deadline(federation.now_s)).fault
     assert (fault.cause, fault.parties) == (Cause.SURVIVORS_TOO_FEW, federation.ids[3:])
     assert ("2 more begun" in fault.detail, "windows.upload" in fault.detail) == (bool(begun), bool(begun))
-
-
-def test_the_announced_chunks_pass_in_any_order(federation: Federation) -> None:
-    phase = announced(federation, "member-0")
-    for index in (1, 0, 1):
-        data = federation.spool["member-0", index]
-        phase.check_chunk("member-0", index, hashlib.sha256(data).digest(), data)
-
-
-def test_the_same_upload_again_changes_nothing(federation: Federation) -> None:
-    phase = announced(federation, "member-0").chunk_stored("member-0", 0, federation.now_s)
-    assert phase.receive(upload_of(federation, "member-0"), federation.now_s) is phase
 
 
 def test_an_announcement_is_on_the_shelf_before_it_is_admitted(federation: Federation) -> None:

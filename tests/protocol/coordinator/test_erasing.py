@@ -79,6 +79,7 @@ def test_decryptors_are_asked_until_they_report(federation: Federation) -> None:
     after = of(Erasing, federation.after(erased(federation, "member-0")))
     assert after.request_for("member-0") is None
     assert after.waiting_for() == federation.ids[1:]
+    assert after.receive(erased(federation, "member-0"), federation.now_s) is after
 
 
 def test_who_holds_no_shares_is_not_asked() -> None:
@@ -104,32 +105,14 @@ def test_enough_reports_of_nothing_end_the_attempt_as_void(federation: Federatio
     assert phase.cancel(federation.now_s, "again") is phase
 
 
-def test_the_same_report_again_changes_nothing_and_another_is_a_conflict(federation: Federation) -> None:
-    phase = federation.after(erased(federation, "member-0"))
-    assert phase.receive(erased(federation, "member-0"), federation.now_s) is phase
-    other = erased(federation, "member-0", revealed=b"\x01" * 32)
-    with refused("conflict", "member-0"):
-        phase.receive(other, federation.now_s)
-
-
-def test_an_erasure_takes_the_place_of_a_certificate() -> None:
-    federation = overdue(Revealing, Federation(5))
-    assert erasing(federation).certificate is not None
-    assert isinstance(
-        federation.after(*(erased(federation, member) for member in federation.ids[:3])), VoidedByErasure
-    )
-
-
 def test_the_operator_may_close_a_certified_attempt_without_a_sum() -> None:
     federation = overdue(Revealing, Federation(5))
     phase = of(Failed, erasing(federation).cancel(federation.now_s, "no sum"))
     assert phase.certificate is erasing(federation).certificate
     assert (phase.fault.cause, phase.fault.detail) == ("cancelled", "no sum")
     assert phase.link.reason == "none"
-
-
-def test_an_attempt_without_certificate_is_not_given_up(federation: Federation) -> None:
-    assert federation.phase.cancel(federation.now_s, "no sum") is federation.phase
+    uncertified = overdue(Checking, Federation(5)).phase
+    assert uncertified.cancel(federation.now_s, "no sum") is uncertified
 
 
 def test_the_admins_signature_closes_the_attempt(federation: Federation) -> None:
@@ -143,7 +126,6 @@ def test_the_admins_signature_closes_the_attempt(federation: Federation) -> None
 
 def test_a_lost_that_does_not_hold_closes_nothing(federation: Federation) -> None:
     for message, cause in (
-        (forging.again(forging.lost(federation), federation.coordinator), "bad-signature"),
         (forging.lost(federation, context=bytes(32)), "wrong-context"),
         (replace(forging.lost(federation), signature=bytes(64)), "bad-signature"),
     ):
@@ -154,30 +136,12 @@ def test_a_lost_that_does_not_hold_closes_nothing(federation: Federation) -> Non
 # Whole attempts
 
 
-def test_a_decryptor_that_never_saw_the_opening_is_shown_it_and_reports() -> None:
-    federation = Federation(6, drop=dict.fromkeys(range(3), After.CARD))
-    federation.begin()
-    assert isinstance(federation.run_until(), Erasing)
-    federation.drop = {1: After.CARD, 2: After.CARD}
-    phase = of(VoidedByErasure, federation.run_until())
-    assert "member-0" in {each.member for each in phase.closing.reports}
-
-
 def certified_without_a_sum(revealing: int) -> Federation:
     """Six members, t = 4, q = 4: some have revealed by the latest end, and the others are away."""
     federation = Federation(6, drop=dict.fromkeys(range(6 - revealing), After.VOTE), restart=True)
     federation.begin()
     federation.run_until()
     return federation
-
-
-def test_a_certified_attempt_ends_by_erasure_while_enough_have_not_revealed() -> None:
-    federation = certified_without_a_sum(2)
-    phase = erasing(federation)
-    assert phase.certificate is not None
-    assert {each.revealed for each in phase.reports.values()} == {phase.certificate.outcome}
-    federation.drop = {}
-    assert isinstance(federation.run_until(), VoidedByErasure)
 
 
 def test_a_certified_attempt_is_closed_for_a_repeat_once_erasure_is_out_of_reach() -> None:

@@ -2,7 +2,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.refusals import refused
 from tests.support.simulator import Federation, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Freezing, Revealing, Voiding
@@ -65,11 +64,6 @@ def test_a_threshold_of_votes_is_a_certificate(federation: Federation) -> None:
     assert tuple(phase.receipts) == federation.ids[:5]
 
 
-def test_the_same_vote_again_counts_once(federation: Federation) -> None:
-    phase = federation.after(vote(federation, "member-0"))
-    assert phase.receive(vote(federation, "member-0"), federation.now_s) is phase
-
-
 def test_refusals_that_leave_no_threshold_void_the_attempt_for_the_first_reason(
     federation: Federation,
 ) -> None:
@@ -89,13 +83,6 @@ def test_a_reason_of_the_members_own_policy_is_called_so(federation: Federation)
     assert phase.fault.cause is Cause.POLICY_REFUSED
 
 
-def test_the_same_refusal_again_changes_nothing_and_another_is_a_conflict(federation: Federation) -> None:
-    phase = federation.after(refusal(federation, "member-3"))
-    assert phase.receive(refusal(federation, "member-3"), federation.now_s) is phase
-    with refused("conflict", "member-3"):
-        phase.receive(refusal(federation, "member-3", cause="box-refused"), federation.now_s)
-
-
 def test_who_refused_may_still_sign_and_who_signed_may_not_refuse(federation: Federation) -> None:
     phase = of(Freezing, federation.after(refusal(federation, "member-3"), vote(federation, "member-3")))
     assert set(phase.votes) == {"member-3"}
@@ -112,10 +99,3 @@ def test_at_the_deadline_too_few_votes_void_the_attempt_and_name_the_missing(
     phase = of(Voiding, federation.after(*votes).pass_deadline(federation.now_s))
     assert phase.fault.cause is Cause.QUORUM_LOST
     assert phase.fault.parties == phase.waiting_for() == federation.ids[count:]
-
-
-def test_a_cancelled_proposal_asks_those_who_have_not_signed(federation: Federation) -> None:
-    phase = of(Voiding, federation.after(vote(federation, "member-2")).cancel(federation.now_s, "enough"))
-    assert phase.fault.cause is Cause.CANCELLED
-    assert phase.fault.detail == "enough"
-    assert "member-2" not in phase.waiting_for()

@@ -2,7 +2,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.refusals import refused
 from tests.support.simulator import Federation, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Freezing, Voiding
@@ -37,12 +36,6 @@ def test_those_who_have_not_signed_are_asked_for_void_and_told_why(federation: F
     assert federation.after(vote(federation, "member-1")).request_for("member-1") is None
 
 
-def test_the_same_vote_again_changes_nothing(federation: Federation) -> None:
-    given = vote(federation, "member-1")
-    once = federation.after(given)
-    assert once.receive(given, federation.now_s) is once
-
-
 def test_a_late_vote_on_the_survivors_is_harmless_and_spends_its_decryptor(federation: Federation) -> None:
     proposed = federation.phase.setting.statements.asked[0]
     late = vote(federation, "member-3", outcome=proposed)
@@ -51,17 +44,6 @@ def test_a_late_vote_on_the_survivors_is_harmless_and_spends_its_decryptor(feder
     assert phase.votes == {}
     # and again, as after a lost answer
     assert phase.receive(late, federation.now_s) is phase
-
-
-def test_void_after_survivors_does_not_count(federation: Federation) -> None:
-    with refused("already-voted", "member-0"):
-        federation.after(vote(federation, "member-0"))
-
-
-def test_a_vote_on_what_was_not_asked_is_refused(federation: Federation) -> None:
-    for member, cause in (("member-0", "already-voted"), ("member-3", "survivors-invalid")):
-        with refused(cause, member):
-            federation.after(vote(federation, member, outcome=bytes(32)))
 
 
 def test_an_attempt_that_is_given_up_cannot_be_given_up_again(federation: Federation) -> None:
