@@ -37,6 +37,7 @@ def lives() -> dict[str, MemberPhase]:
 
 
 LIVES = lives()
+KEY = Federation(4).keys["member-0"]
 
 
 @pytest.mark.parametrize("name", sorted(LIVES))
@@ -64,29 +65,13 @@ def test_what_is_no_phase_is_a_misuse(stored: bytes) -> None:
         load_phase(stored)
 
 
-ENDS = {"Certificate", "Erasure", "Lost", "ErasureRequest"}
-TAKES = {
-    "Enrolled": {"Cards"},
-    "Paired": {"Cards", "Ciphertexts"},
-    "Lapsed": set(),
-    "Ready": {"Opening", *ENDS},
-    "Opened": {"Opening", "Deliveries", "VoidRequest", *ENDS},
-    "Uploaded": {"Opening", "Deliveries", "VoidRequest", *ENDS},
-    "Checked": {"Opening", "Deliveries", "Freeze", "VoidRequest", *ENDS},
-    "Voted": {"Opening", "Freeze", "VoidRequest", *ENDS},
-    "Closed": {"Opening", "Evictions", "Disclosure", *ENDS},
-}
-
-
 @pytest.mark.parametrize("name", sorted(LIVES))
-def test_a_phase_takes_what_it_names_and_refuses_the_rest(name: str) -> None:
-    phase = LIVES[name]
-    assert {form.__name__ for form in phase.handlers} == TAKES[name]
-    for form in Message.forms.values():
-        if form.__name__ not in TAKES[name]:
-            message: Any = object.__new__(form)
-            with refused("wrong-phase"):
-                phase.receive(message, Federation(3).keys["member-0"], 1e6)
+def test_a_phase_refuses_what_it_does_not_take(name: str) -> None:
+    """`tests/docs/test_protocol.py` compares what it takes with the specification."""
+    for form in {*Message.forms.values()} - {*LIVES[name].handlers}:
+        message: Any = object.__new__(form)
+        with refused("wrong-phase"):
+            LIVES[name].receive(message, KEY, 1e6)
 
 
 @pytest.mark.parametrize("name", ["Opened", "Uploaded", "Checked", "Voted"])

@@ -44,11 +44,3 @@ def test_the_same_proposal_again_is_answered_by_the_same_bytes(
     first = vote(federation, freeze)
     assert vote(federation, freeze).to_bytes() == first.to_bytes()
     assert federation.phases["member-0"].messages_to_resend() == (first,)
-
-
-def test_the_vote_keeps_the_shares_it_will_reveal(federation: Federation, freeze: Freeze) -> None:
-    checked = of(Checked, federation.phases["member-0"])
-    vote(federation, freeze)
-    voted = of(Voted, federation.phases["member-0"])
-    assert voted.vouched_shares() == checked.vouched_shares() == checked.opened
-    assert len(voted.opened) == 4

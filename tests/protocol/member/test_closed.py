@@ -8,8 +8,8 @@ from tests.support.forging import false_dealers, other_secrets
 from tests.support.refusals import refused
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.coordinator import Recovered
-from veilsum.protocol.member import Closed, Opened, load_phase
-from veilsum.protocol.messages import Evictions, Reveal, Survivor
+from veilsum.protocol.member import Closed, Opened
+from veilsum.protocol.messages import Evictions, Survivor
 
 
 def closed(federation: Federation, member: str = "member-0") -> Closed:
@@ -23,16 +23,6 @@ def federation() -> Federation:
     return federation
 
 
-def test_the_reveal_is_sent_again_as_it_is(federation: Federation) -> None:
-    phase = closed(federation)
-    (reveal,) = phase.messages_to_resend()
-    assert isinstance(reveal, Reveal)
-    again, replies = federation.ask("member-0", phase.certificate)
-    assert again is phase
-    assert [r.to_bytes() for r in replies] == [reveal.to_bytes()]
-    assert load_phase(phase.to_bytes()).messages_to_resend() == (reveal,)
-
-
 def test_a_quarter_of_ten_thousand_is_evicted_at_once(federation: Federation) -> None:
     many = tuple(Survivor(f"member-{i:04}", bytes(32)) for i in range(10_000))
     again = tuple(replace(survivor) for survivor in many[::4])  # as they are read from proofs
@@ -41,15 +31,6 @@ def test_a_quarter_of_ten_thousand_is_evicted_at_once(federation: Federation) ->
     started_s = time.process_time()
     assert len(crowded.staying_survivors) == 7_500
     assert time.process_time() - started_s < 1
-
-
-def test_after_a_sum_nothing_is_left_to_lapse(federation: Federation) -> None:
-    phase = closed(federation)
-    end = phase.opening.terms.latest_end_s
-    assert phase.erase_expired(end - 1) is phase
-    lapsed = phase.erase_expired(end)
-    assert lapsed == phase.erase_shares() == replace(phase, reveals=(), vouched_shares=())
-    assert lapsed.erase_expired(end) == lapsed
 
 
 def test_after_the_latest_end_nothing_is_revealed_again(federation: Federation) -> None:
@@ -121,14 +102,3 @@ def test_more_than_may_collude_are_not_evicted(
     with refused("eviction-invalid", "coordinator"):
         federation.ask("member-0", evictions)
     federation.ask("member-0", replace(evictions, proofs=evictions.proofs[:1]))
-
-
-# Other cohorts, other messages
-
-
-def test_what_is_learned_elsewhere_is_kept(federation: Federation) -> None:
-    phase = closed(federation)
-    history = replace(phase.history, length=7)
-    known = phase.with_history(history)
-    assert known.history == known.ready.history == history
-    assert replace(known, ready=phase.ready) == phase

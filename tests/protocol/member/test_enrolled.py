@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.forging import again, mlkem_key_above_q
-from tests.support.pairing import ciphertexts_for, enrolments_of, let_pair
+from tests.support.pairing import ciphertexts_for, let_pair
 from tests.support.refusals import refused
 from tests.support.simulator import Federation, of
 from veilsum.protocol.coordinator import Enrolling
@@ -44,32 +44,6 @@ def secrets_of(phase: Pairable) -> list[bytes]:
     ]
 
 
-# A card
-
-
-def test_what_was_sent_is_sent_again(federation: Federation, enrolling: Enrolling) -> None:
-    enrolled = of(Enrolled, federation.phases[VICTIM])
-    assert enrolled.messages_to_resend() == (enrolments_of(enrolling)[0],)
-    enrolled.card.verify(federation.keys[VICTIM].public, VICTIM)
-    let_pair(federation, enrolling)
-    paired = of(Paired, federation.phases[VICTIM])
-    assert paired.messages_to_resend() == (paired.pairing,)
-    paired.pairing.verify(federation.keys[VICTIM].public, VICTIM)
-
-
-def test_each_card_has_keys_of_its_own(federation: Federation) -> None:
-    enrolments = [
-        *enrolments_of(federation.collect_cards("a")),
-        *enrolments_of(federation.collect_cards("b")),
-    ]
-    for keys in (
-        {each.card.x25519_key for each in enrolments},
-        {each.mlkem_key for each in enrolments},
-        {each.card.nonce for each in enrolments},
-    ):
-        assert len(keys) == len(enrolments)
-
-
 # From the cards to the keys of pairs
 
 
@@ -92,21 +66,6 @@ def test_pairing_turns_private_keys_into_pair_keys(federation: Federation, enrol
     for secret in secrets:
         assert secret in paired.to_bytes()
         assert secret not in ready.to_bytes()
-
-
-def test_both_ends_of_each_pair_hold_one_key_and_no_two_pairs_do(
-    federation: Federation, enrolling: Enrolling
-) -> None:
-    let_pair(federation, enrolling)
-    shown = {member: ciphertexts_for(federation, member) for member in federation.ids}
-    ready = {member: federation.ask(member, shown[member], Ready)[0] for member in federation.ids}
-    keys: set[bytes] = set()
-    for kind in ("masks", "boxes"):
-        held = {(m, pair.peer): pair.key for m in federation.ids for pair in getattr(ready[m], kind)}
-        assert all(held[one, other] == held[other, one] for one, other in held)
-        assert len(set(held.values())) == len(held) // 2 == 28
-        keys |= set(held.values())
-    assert len(keys) == 56
 
 
 def test_what_is_learned_while_a_cohort_forms_is_kept(federation: Federation, enrolling: Enrolling) -> None:
@@ -317,9 +276,6 @@ def test_time_is_counted_from_when_the_card_was_made(federation: Federation) -> 
     windows = federation.content.question.windows
     made = of(Enrolled, federation.phases[VICTIM])
     assert made.lapses_s == 1_000_007 + windows.enrol + 4 * windows.answer
-
-
-# What is shown of secrets
 
 
 # Large cohorts: some cards, each with its path

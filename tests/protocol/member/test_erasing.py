@@ -13,15 +13,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Collecting, Freezing, Revealing
 from veilsum.protocol.member import MemberPhase, Ready, load_phase
 from veilsum.protocol.member.attempting import Attempting, Closed
-from veilsum.protocol.messages import (
-    NOTHING_REVEALED,
-    Certificate,
-    Erased,
-    ErasureRequest,
-    Opening,
-    Survivor,
-    VoidRequest,
-)
+from veilsum.protocol.messages import NOTHING_REVEALED, Certificate, Erased, ErasureRequest, Opening, Survivor
 
 
 def at(stage: type, federation: Federation) -> Federation:
@@ -82,14 +74,6 @@ def test_a_report_again_is_the_same_bytes_however_late() -> None:
     first = report(federation)
     federation.now_s += 1e9
     assert report(federation).to_bytes() == first.to_bytes()
-
-
-def test_a_vote_does_not_matter() -> None:
-    federation = at(Freezing, Federation(5))
-    context = federation.phase.attempt.context
-    federation.phases["member-0"], _ = federation.ask("member-0", VoidRequest(context, "cancelled"))
-    pass_end(federation)
-    assert report(federation).revealed == NOTHING_REVEALED
 
 
 def test_who_hears_of_the_certificate_after_the_latest_end_has_revealed_nothing() -> None:
@@ -175,13 +159,6 @@ def test_an_attempt_that_was_never_opened_is_erased_on_request_after_its_latest_
     with refused("chain-broken", "coordinator"):
         erase_unopened(federation, skipping, ErasureRequest(other.context))
     assert erase_unopened(federation, opening, asked).revealed == NOTHING_REVEALED
-
-
-def test_who_holds_no_shares_does_not_open_what_has_expired() -> None:
-    federation = at(Checking, Federation(5, decryptors=(1, 2, 3, 4), drop={0: After.CARD}))
-    pass_end(federation)
-    with refused("terms-expired"):
-        federation.ask("member-0", federation.phase.attempt.opening)
 
 
 # What a thief finds afterwards, and what a crash leaves
@@ -279,5 +256,8 @@ def test_a_phase_says_when_it_expires(stage: type) -> None:
     assert phase.expiry_s == end_s
     assert phase.erase_expired(end_s - 1) is phase
     erased = phase.erase_expired(end_s)
+    held = phase.vouched_shares if isinstance(phase, Closed) else of(Attempting, phase).vouched_shares()
+    assert held
+    assert not any(dealt.shares in erased.to_bytes() for dealt in held)
     assert erased.expiry_s == math.inf
     assert erased.erase_expired(end_s) is erased

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.forging import erasure, lost, swallowing
+from tests.support.forging import erasure, lost
 from tests.support.refusals import refused
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.attempt import Closing
@@ -14,7 +14,7 @@ from veilsum.protocol.coordinator import Checking, Freezing, Revealing
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import History, MemberPhase, Opened, Ready
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import ErasureRequest, Freeze, Refusal, Upload, Vote
+from veilsum.protocol.messages import ErasureRequest, Freeze, Refusal, Vote
 
 
 def history_of(phase: MemberPhase) -> History:
@@ -51,14 +51,6 @@ def close(federation: Federation, closing: Closing) -> None:
 # How an attempt ended has to be shown
 
 
-def test_a_voter_that_uploaded_nothing_must_be_shown_the_end_too() -> None:
-    federation = Federation(6)
-    federation.tamper = swallowing(Upload, "member-5")
-    lapsed(Revealing, federation)
-    close(federation, lost(federation))
-    assert opens(federation, "member-5") == Cause.OUTCOME_MISSING
-
-
 def test_who_only_opened_an_attempt_must_be_shown_its_end_once_it_has_erased() -> None:
     federation = lapsed(Checking, Federation(5, drop={4: After.OPENING}))
     closed = lost(federation)
@@ -66,19 +58,6 @@ def test_who_only_opened_an_attempt_must_be_shown_its_end_once_it_has_erased() -
     assert opens(federation, "member-4") == Cause.OUTCOME_MISSING
     federation.phases["member-4"], _ = federation.ask("member-4", closed)
     assert opens(federation, "member-4") is None
-
-
-# Lost
-
-
-def test_lost_holds_after_the_latest_end_and_not_before() -> None:
-    federation = Federation(5)
-    federation.reach(Freezing)
-    with refused("wrong-phase", "admin"):
-        federation.ask("member-0", lost(federation))
-    federation.now_s = federation.phase.attempt.terms.latest_end_s
-    phase, _ = federation.ask("member-0", lost(federation), Ready)
-    assert len(history_of(phase).settled) == 1
 
 
 # An Erasure or Lost takes the place of a certificate, and no certificate theirs
@@ -185,19 +164,6 @@ def test_an_attempt_that_was_opened_before_its_step_was_lost_elsewhere_gets_no_u
 # Two cohorts that are open at once
 
 
-def two_cohorts(federation: Federation) -> tuple[Opened, Freezing]:
-    """Member-0 has opened an attempt in cohort 0, and then voted in an attempt of cohort 1."""
-    federation.begin()
-    opening = federation.phase.attempt.opening
-    here, _ = federation.ask("member-0", opening, Opened)
-    federation.enrol("other-1")
-    phase = federation.reach(Freezing)
-    request = phase.request_for("member-0")
-    assert request is not None
-    federation.phases["member-0"], _ = federation.ask("member-0", request)
-    return here, phase
-
-
 def test_nobody_signs_in_one_cohort_what_it_has_not_been_shown_of_another() -> None:
     federation = Federation(5)
     federation.begin()
@@ -230,10 +196,13 @@ def test_nobody_signs_in_one_cohort_what_it_has_not_been_shown_of_another() -> N
 
 
 def test_a_report_is_made_in_the_cohort_of_the_attempt() -> None:
+    """A member that voted in an attempt of cohort 1 is asked for its report in cohort 0."""
     federation = Federation(5)
     here = of(Ready, federation.phases["member-0"])
-    two_cohorts(federation)
-    elsewhere = ErasureRequest(federation.phase.attempt.context)
+    federation.enrol("other-1")
+    request = of(Freeze, federation.reach(Freezing).request_for("member-0"))
+    federation.phases["member-0"], _ = federation.ask("member-0", request)
     known = here.with_history(history_of(federation.phases["member-0"]))
+    elsewhere = ErasureRequest(federation.phase.attempt.context)
     with refused("wrong-context", "coordinator"):
         known.receive(elsewhere, federation.keys["member-0"], federation.now_s)

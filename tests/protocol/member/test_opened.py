@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.simulator import Federation
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.member import MemberPhase, Opened, Uploaded, load_phase
+from veilsum.protocol.member import MemberPhase, Opened, Uploaded
 from veilsum.protocol.messages import Message, Upload
 
 
@@ -34,18 +34,6 @@ def test_the_upload_is_stored_before_its_announcement_leaves(federation: Federat
     assert isinstance(phase, Uploaded)
     assert replies == phase.messages_to_resend() == phase.uploads
     assert isinstance(replies[0], Upload)
-
-
-def test_a_restarted_member_sends_the_very_same_bytes(federation: Federation) -> None:
-    phase, replies = uploaded(federation, opened(federation, "member-0"))
-    loaded = load_phase(phase.to_bytes())
-    assert [message.to_bytes() for message in loaded.messages_to_resend()] == [
-        message.to_bytes() for message in replies
-    ]
-
-
-def test_nothing_is_sent_before_the_upload(federation: Federation) -> None:
-    assert opened(federation, "member-0").messages_to_resend() == ()
 
 
 def test_an_upload_of_another_attempt_or_member_is_a_misuse(federation: Federation) -> None:
