@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from tests.support.forging import again
 from tests.support.refusals import refused
@@ -71,11 +70,6 @@ def repeating(federation: Federation, **changes: Any) -> Manifest:
 SURVIVORS = tuple(Survivor(f"member-{index}", bytes(32)) for index in range(6))
 
 
-def test_an_honest_manifest_passes(federation: Federation) -> None:
-    quorum = check_manifest(federation.roster, federation.study, federation.manifest)
-    assert (quorum.survivors_min, quorum.threshold) == (4, 4)
-
-
 def _of_study(federation: Federation, repeats: bytes = NO_CONTEXT, **changes: Any) -> Manifest:
     """Return the manifest that the coordinator makes for the federation's current study."""
     named = (federation.roster.hash, 0, federation.study.hash, "period-0", repeats)
@@ -130,18 +124,3 @@ def test_3_a_repeated_run_needs_every_member_and_looks_at_no_roster() -> None:
     check(federation, manifest, repeated=survivors)
     with refused("weak-parameters"):
         check(federation, replace(manifest, survivors_min=8), repeated=survivors)
-
-
-def test_3_a_nominated_committee_is_not_replaced_by_everyone() -> None:
-    federation = Federation(8, decryptors=(1, 2, 4, 5), colluders=2)
-    check(federation, federation.manifest)
-    with refused("weak-parameters"):
-        check(federation, changed(federation, decryptors=federation.ids, threshold=6))
-    rest = tuple(federation.ids[index] for index in (0, 3, 6, 7))
-    with refused("cohort-too-small"):
-        check(federation, changed(federation, members=rest, decryptors=rest))
-
-
-def test_a_study_whose_vector_is_too_long_is_none() -> None:
-    with pytest.raises(ValidationError, match="4,294,967,296"):
-        Federation(3).study_of(dim=65_536, statistics=[{"kind": "ccvr"}])

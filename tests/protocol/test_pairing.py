@@ -16,13 +16,11 @@ from veilsum.protocol.messages import Ciphertexts, Manifest, Pairing
 from veilsum.protocol.pairing import (
     check_ciphertexts,
     check_pairing,
-    lapse_s,
     peers_of,
     recipients_of,
     senders_to,
     split_pairing,
 )
-from veilsum.protocol.study import Windows
 
 # Who encapsulates to whom
 
@@ -80,56 +78,6 @@ def test_both_ends_agree_on_who_sends(manifest: Manifest) -> None:
             assert all(low < high for low, high in pairwise(ids))
 
 
-@pytest.mark.parametrize("count", range(3, 12))
-@pytest.mark.parametrize("decryptors", [None, (0, 2)])
-def test_on_the_complete_graph_the_work_is_shared_evenly(
-    count: int, decryptors: tuple[int, ...] | None
-) -> None:
-    manifest = manifest_of(count, count - 1, decryptors)
-    sent = [len(recipients_of(manifest, member)) for member in manifest.members]
-    half = (count - 1) // 2
-    assert sent == [half + (count % 2 == 0 and place < count // 2) for place in range(count)]
-
-
-def test_on_the_complete_graph_a_member_encapsulates_to_those_that_follow_in_the_circle() -> None:
-    odd, even = manifest_of(5, 4), manifest_of(4, 3)
-    assert [recipients_of(odd, member) for member in odd.members] == [
-        ("m-01", "m-02"),
-        ("m-02", "m-03"),
-        ("m-03", "m-04"),
-        ("m-00", "m-04"),
-        ("m-00", "m-01"),
-    ]
-    # of two that stand opposite the lower id
-    assert [recipients_of(even, member) for member in even.members] == [
-        ("m-01", "m-02"),
-        ("m-02", "m-03"),
-        ("m-03",),
-        ("m-00",),
-    ]
-
-
-def test_on_a_ring_a_member_encapsulates_to_the_next_and_to_decryptors_that_are_no_neighbours() -> None:
-    manifest = manifest_of(12, 4, (0, 3, 6, 9), bytes(range(32)))
-    ring, decryptors = manifest.graph.ring, manifest.decryptors
-    for place, member in enumerate(ring):
-        following = {ring[(place + step) % 12] for step in (1, 2)}
-        near = {ring[(place + step) % 12] for step in (-2, -1, 1, 2)}
-        far = {other for other in decryptors if other not in {member, *near}}
-        if member in decryptors:
-            far = {other for other in far if member < other}
-        assert recipients_of(manifest, member) == tuple(sorted(following | far))
-        if member in decryptors:
-            assert peers_of(manifest, member) == tuple(other for other in manifest.members if other != member)
-        else:
-            assert peers_of(manifest, member) == tuple(sorted(near | {*decryptors}))
-
-
-def test_private_keys_last_for_enrolment_three_manifests_and_the_ciphertexts() -> None:
-    windows = Windows(enrol=1_000, upload=100, answer=10)
-    assert lapse_s(windows) == 1_040
-
-
 # A member's pairing
 
 
@@ -185,11 +133,6 @@ def test_a_pairing_is_shown_ciphertext_by_ciphertext(federation: Federation) -> 
 
 def check(federation: Federation, ciphertexts: Ciphertexts, member: str = "member-0") -> None:
     check_ciphertexts(federation.roster, federation.manifest, member, ciphertexts)
-
-
-def test_every_member_accepts_what_the_others_sent_to_it(federation: Federation) -> None:
-    for member in federation.ids:
-        check(federation, ciphertexts_for(federation, member), member)
 
 
 def test_whose_ciphertexts_are_shown_is_checked_before_their_signatures(federation: Federation) -> None:

@@ -39,15 +39,9 @@ def test_what_every_quorum_promises(data: st.DataObject, n: int, h: int) -> None
     assert min(q.members_may_miss, q.decryptors_may_miss) >= 0
 
 
-@pytest.mark.parametrize("n", [0, 1, 2])
-def test_fewer_than_three_members_are_refused(n: int) -> None:
-    with refused("cohort-too-small"):
-        Quorum.derive_quorum(n, n)
-
-
 @pytest.mark.parametrize(
     ("members", "decryptors", "colluders"),
-    [(4, 4, 2), (8, 8, 6), (4, 4, 4), (4, 4, 400), (12, 3, 3), (5, 1, 0), (5, 0, 0)],
+    [(4, 4, 2), (8, 8, 6), (4, 4, 4), (4, 4, 400), (12, 3, 3), (5, 1, 0), (5, 0, 0), (2, 2, 0)],
 )
 def test_a_quorum_that_cannot_be_met_is_refused(members: int, decryptors: int, colluders: int) -> None:
     with refused("cohort-too-small"):
