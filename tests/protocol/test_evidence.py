@@ -10,6 +10,7 @@ from tests.protocol.transcripts import (
     COORDINATOR,
     Entries,
     bad_share,
+    change,
     doctored,
     drop_entry,
     evidence,
@@ -49,8 +50,10 @@ from veilsum.protocol.sealing import commitment_tree
 from veilsum.protocol.shelf import Trees
 
 
-def bad(members: int = 5) -> Federation:
-    federation = Federation(members)
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    """Five members, one of which revealed a share that it was not dealt."""
+    federation = Federation(5)
     federation.tamper = bad_share(federation, "member-1")
     federation.run_round()
     return federation
@@ -63,69 +66,64 @@ def framing(federation: Federation, made: BadRun) -> set[tuple[tuple[str, ...], 
     return named(doctored(federation, edit))
 
 
-def test_evidence_changed_names_the_coordinator() -> None:
-    federation = bad()
-    held = evidence(federation)
-    reveals = [m for m in federation.transcript.decode_messages() if isinstance(m, RevealSummary)]
-    honest = next(each for each in reveals if each.member != "member-1")
-    for changes in (
-        {"run": bytes(36)},
-        {"run": held.run + bytes(36)},
-        {"place": 1},
-        {"count": held.count + 1},
-        {"run_path": ()},
-        {"row": bytes(16 * 5)},
-        {"row_path": ()},
-        {"reveal": honest},
-        {"reveal": again(held.reveal, federation.keys["member-1"], evicted=("member-0",))},
-    ):
-        assert framing(federation, replace(held, **changes)) == {(COORDINATOR, "share-invalid")}
-
-
-def test_evidence_for_another_outcome_or_without_a_receipt_is_none() -> None:
-    federation = bad()
-    held = evidence(federation)
-    other = replace(held, reveal=again(held.reveal, federation.keys["member-1"], outcome=bytes(32)))
-    assert framing(federation, other) == {(COORDINATOR, "share-invalid"), (("member-1",), "reveal-misshapen")}
-    found = doctored(federation, drop_entry(Receipt, "member-1"))
-    assert named(found) == {(COORDINATOR, "share-invalid")}
-
-
-def test_a_dealer_that_signs_two_uploads_frames_no_decryptor() -> None:
-    """Its second upload commits to other shares, but the certificate names the first."""
-    federation = bad()
-    held = evidence(federation)
-    dealer = "member-0"
+def by_another_upload(federation: Federation, held: BadRun) -> BadRun:
+    """Have the dealer sign a second upload that commits to other shares; the certificate names the first."""
     row = bytes(len(held.row))
     tree = commitment_tree([held.row], [row] * 5)
-    forged = again(held.header, federation.keys[dealer], commitment_root=tree.root)
-    framed = replace(held, header=forged, row=row, row_path=tuple(tree.path_to(2)))
-    assert framing(federation, framed) == {(COORDINATOR, "share-invalid")}
+    header = again(held.header, federation.keys["member-0"], commitment_root=tree.root)
+    return replace(held, header=header, row=row, row_path=tuple(tree.path_to(2)))
 
 
-def test_a_header_that_its_dealer_did_not_sign_is_no_evidence() -> None:
-    """The certificate names the signed content, not the signature."""
-    federation = bad()
-    held = evidence(federation)
-    unsigned = replace(held, header=replace(held.header, signature=bytes(64)))
-    assert framing(federation, unsigned) == {(COORDINATOR, "bad-signature")}
+def honest_reveal(federation: Federation, _: BadRun) -> RevealSummary:
+    reveals = [m for m in federation.transcript.decode_messages() if isinstance(m, RevealSummary)]
+    return next(each for each in reveals if each.member != "member-1")
 
 
-def test_a_reveal_that_its_decryptor_did_not_sign_is_none_and_accuses_nobody() -> None:
-    federation = bad()
-    held = evidence(federation)
-    forged = replace(held, reveal=replace(held.reveal, signature=bytes(64)))
-    assert framing(federation, forged) == {(COORDINATOR, "bad-signature")}
+INVALID, UNSIGNED = {(COORDINATOR, "share-invalid")}, {(COORDINATOR, "bad-signature")}
+OTHER_OUTCOME = {*INVALID, (("member-1",), "reveal-misshapen")}
+
+
+@pytest.mark.parametrize(
+    ("forge", "found"),
+    [
+        (lambda _, held: replace(held, run=bytes(36)), INVALID),
+        (lambda _, held: replace(held, run=held.run + bytes(36)), INVALID),
+        (lambda _, held: replace(held, place=1), INVALID),
+        (lambda _, held: replace(held, count=held.count + 1), INVALID),
+        (lambda _, held: replace(held, run_path=()), INVALID),
+        (lambda _, held: replace(held, row=bytes(16 * 5)), INVALID),
+        (lambda _, held: replace(held, row_path=()), INVALID),
+        (lambda f, held: replace(held, reveal=honest_reveal(f, held)), INVALID),
+        (by_another_upload, INVALID),
+        (
+            lambda f, held: replace(
+                held, reveal=again(held.reveal, f.keys["member-1"], evicted=("member-0",))
+            ),
+            INVALID,
+        ),
+        (
+            lambda f, held: replace(held, reveal=again(held.reveal, f.keys["member-1"], outcome=bytes(32))),
+            OTHER_OUTCOME,
+        ),
+        (lambda _, held: replace(held, header=replace(held.header, signature=bytes(64))), UNSIGNED),
+        (lambda _, held: replace(held, reveal=replace(held.reveal, signature=bytes(64))), UNSIGNED),
+    ],
+)
+def test_forged_evidence_names_the_coordinator(
+    federation: Federation, forge: Callable[[Federation, BadRun], BadRun], found: set[Any]
+) -> None:
+    assert framing(federation, forge(federation, evidence(federation))) == found
+
+
+def test_evidence_without_a_receipt_or_a_signed_reveal_accuses_nobody(federation: Federation) -> None:
+    assert named(doctored(federation, drop_entry(Receipt, "member-1"))) == INVALID
 
     def edit(entries: Entries) -> None:
         at = find(entries, RevealSummary, "member-2")
         reveal = of(RevealSummary, parse_message(entries[at]))
         entries[at] = again(reveal, federation.coordinator, outcome=bytes(32)).to_bytes()
 
-    assert named(doctored(federation, edit)) == {
-        (COORDINATOR, "bad-signature"),
-        (("member-1",), "share-invalid"),
-    }
+    assert named(doctored(federation, edit)) == {*UNSIGNED, (("member-1",), "share-invalid")}
 
 
 def test_a_commitment_too_many_is_the_coordinators_fault_even_if_its_dealer_signed_it() -> None:
@@ -195,16 +193,10 @@ def test_evictions_that_do_not_hold_name_the_coordinator() -> None:
     false_dealers(federation, {"member-7": lambda attempt: other_secrets(attempt, 0)})
     federation.run_round()
 
-    def proof_changed(**changes: Any) -> Callable[[Entries], None]:
-        def edit(entries: Entries) -> None:
-            at = find(entries, Evictions)
-            evictions = of(Evictions, parse_message(entries[at]))
-            entries[at] = replace(evictions, proofs=(replace(evictions.proofs[0], **changes),)).to_bytes()
-
-        return edit
-
-    for changes in ({"index": 1}, {"holders": ()}, {"path": ()}):
-        assert named(doctored(federation, proof_changed(**changes))) == {(COORDINATOR, "eviction-invalid")}
+    proof = next(m for m in federation.transcript.decode_messages() if isinstance(m, Evictions)).proofs[0]
+    for forged in (replace(proof, index=1), replace(proof, holders=()), replace(proof, path=())):
+        found = doctored(federation, change(Evictions, proofs=(forged,)))
+        assert named(found) == {(COORDINATOR, "eviction-invalid")}
 
     def let_back(entries: Entries) -> None:
         at = find(entries, Evictions)
@@ -279,18 +271,13 @@ def test_the_coordinators_proof_holds(case: Case) -> None:
     assert true == case.proof(FALSE)
 
 
-@pytest.mark.parametrize("index", range(6))
-def test_any_false_secret_and_any_threshold_prove_it(case: Case, index: int) -> None:
-    for holders in (case.federation.ids[:4], case.federation.ids[1:5], case.federation.ids[:5]):
-        check_proof(case.attempt, case.certificate, case.proof(FALSE, index, holders))
-
-
 # An honest dealer can't be framed
 
 
 @pytest.mark.parametrize("index", range(6))
-def test_an_honest_dealers_own_shares_prove_nothing(case: Case, index: int) -> None:
+def test_any_false_secret_and_any_threshold_prove_it_and_honest_ones_nothing(case: Case, index: int) -> None:
     for holders in (case.federation.ids[:4], case.federation.ids[1:5], case.federation.ids[:5]):
+        check_proof(case.attempt, case.certificate, case.proof(FALSE, index, holders))
         case.refuses(case.proof(HONEST, index, holders))
 
 
@@ -300,7 +287,7 @@ def test_a_header_that_its_dealer_did_not_sign_frames_nobody(case: Case) -> None
 
 
 def test_true_shares_of_too_low_a_place_frame_nobody(case: Case) -> None:
-    """5. Shares are read at their decryptors' places: another place's shares under a wrong name recover nothing."""
+    """Shares are read at their decryptors' places."""
     proof = case.proof(HONEST, 0, case.federation.ids[1:5])
     renamed = replace(
         proof,

@@ -13,7 +13,6 @@ from tests.protocol.transcripts import (
     false_edge,
     find,
     named,
-    played,
     refused_by_two,
     verdict,
 )
@@ -25,16 +24,14 @@ from veilsum.protocol.messages import (
     NOTHING_REVEALED,
     Erased,
     Evictions,
-    Lost,
     Refusal,
     Reveal,
     RevealSummary,
-    Roster,
     Survivor,
     parse_message,
 )
 from veilsum.protocol.proposal import disputes_among
-from veilsum.protocol.replay import Finding, refusal_follows, replay_transcript
+from veilsum.protocol.replay import refusal_follows, replay_transcript
 from veilsum.protocol.transcript import Transcript
 
 # All parties followed the rules
@@ -113,17 +110,6 @@ def test_a_decryptor_that_revealed_and_denies_it_is_named() -> None:
     federation.run_round()
     assert isinstance(federation.phase, ClosedByAdmin)
     assert named(verdict(federation)) == {(("member-3",), "conflict")}
-
-
-# No honest party is ever blamed
-
-
-def test_a_finding_is_a_dispute_where_nobody_can_tell() -> None:
-    assert Finding(("a", "b"), Cause.EDGE_DISAGREEMENT, "").is_dispute
-    assert Finding(("a", "b"), Cause.BOX_REFUSED, "", 7).is_dispute
-    assert not Finding(("a",), Cause.SHARE_INVALID, "").is_dispute
-    assert isinstance(played(3).transcript.decode_messages()[0], Roster)
-    assert not any(isinstance(message, Lost) for message in played(3).transcript.decode_messages())
 
 
 # What a forged file may cost an auditor (analysis: Transcripts).

@@ -8,9 +8,9 @@ import pytest
 from tests.protocol.transcripts import Insistent, bad_share, equivocating, kinds
 from tests.support.forging import again, false_dealers, other_secrets
 from tests.support.refusals import refused
-from tests.support.simulator import After, Federation, of
+from tests.support.simulator import Federation, of
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Failed, Recovered, Voiding
+from veilsum.protocol.coordinator import Failed, Voiding
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import (
     BadRun,
@@ -24,28 +24,6 @@ from veilsum.protocol.messages import (
     parse_message,
 )
 from veilsum.protocol.transcript import MAX_ENTRIES, Accusation, Transcript
-
-
-def test_an_erased_attempt_ends_with_reports_and_the_erasure() -> None:
-    federation = Federation(5, drop={0: After.RECEIPT, 1: After.RECEIPT})
-    federation.run_round()
-    assert kinds(federation.transcript)[-4:] == ["Erased", "Erased", "Erased", "Erasure"]
-
-
-def test_a_lost_attempt_ends_with_the_admins_signature() -> None:
-    federation = Federation(5, drop={0: After.RECEIPT, 1: After.RECEIPT, 2: After.RECEIPT})
-    federation.run_round()
-    assert kinds(federation.transcript)[-3:] == ["Erased", "Erased", "Lost"]
-
-
-def test_evictions_are_noted_each_time_they_grow() -> None:
-    federation = Federation(8)
-    false_dealers(federation, {"member-7": lambda attempt: other_secrets(attempt, 0)})
-    outcome = federation.run_round()
-    assert isinstance(outcome.phase, Recovered)
-    assert outcome.phase.evicted == ("member-7",)
-    assert kinds(federation.transcript).count("Evictions") == 1
-    assert kinds(federation.transcript).count("Certificate") == 1
 
 
 def test_proofs_against_more_dealers_than_may_collude_are_noted_too() -> None:
