@@ -34,12 +34,6 @@ def frozen(members: int = 6, **settings: object) -> tuple[Federation, Freezing]:
     return federation, phase
 
 
-def test_an_honest_attempt_has_no_disputes_and_everybody_survives() -> None:
-    _, phase = frozen()
-    assert disputes_among(phase.attempt, phase.uploads, phase.receipts) == ()
-    assert choose_survivors(phase.attempt, phase.uploads, phase.receipts, (), ()) == (phase.uploads, ())
-
-
 # Complaints that need no cover
 
 
@@ -224,7 +218,7 @@ class Liars:
         return sum(dealer == member or dealer in self.receipts[member].dealers for member in self.honest)
 
 
-@pytest.mark.parametrize("members", [5, 6, 7, 8, 9, 10, 12, 13, 16])
+@pytest.mark.parametrize("members", [5, 6, 8, 9, 12, 16])
 def test_as_many_as_collude_leave_a_set_and_its_honest_dealers_their_holders(members: int) -> None:
     federation = Federation(members)
     phase = federation.reach(Freezing)

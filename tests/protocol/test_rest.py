@@ -134,11 +134,6 @@ def test_of_many_decryptors_the_first_are_named(silent: int, named: str) -> None
     assert re.fullmatch(rf"{12 - silent} of 12 .*\b600 s, .*\b7\D*{re.escape(named)}", view.sentence)
 
 
-def test_a_round_is_named_by_its_context() -> None:
-    name = rest.round_name(bytes(range(32)))
-    assert TypeAdapter(RoundId).validate_python(name) == "0001020304050607"
-
-
 def test_models_are_immutable() -> None:
     problem = Problem(
         type=rest.PROBLEM_BASE + "cancelled", title="t", status=409, detail="d", cause="cancelled"

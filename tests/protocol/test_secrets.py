@@ -10,7 +10,7 @@ from tests.support.simulator import After, Federation
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.member import Enrolled, MemberPhase, Opened, Paired, Ready
+from veilsum.protocol.member import MemberPhase, Paired, Ready
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.member.enrolled import Pairable
 from veilsum.protocol.messages import Freeze, Message, Opening, Reveal, Upload
@@ -125,12 +125,3 @@ def test_no_secret_stands_in_any_repr_or_fault(watched: Watched) -> None:
         if spelling in everything
     ]
     assert leaked == []
-
-
-def test_a_phase_shows_its_secrets_by_length(watched: Watched) -> None:
-    enrolled = next(thing for thing in watched.shown if isinstance(thing, Enrolled))
-    assert "x25519=<SecretBytes 32 B>, mlkem_seed=<SecretBytes 64 B>" in repr(enrolled)
-    paired = next(thing for thing in watched.shown if isinstance(thing, Paired))
-    assert "secrets=<SecretBytes 64 B>" in repr(paired)
-    opened = next(thing for thing in watched.shown if isinstance(thing, Opened))
-    assert "own_shares=<SecretBytes 0 B>" in repr(opened)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from tests.protocol.counting import count_rows, counted, indicated
 from tests.protocol.transcripts import verdict
@@ -22,7 +21,6 @@ from veilsum.protocol.replay import UploadStanding
 from veilsum.protocol.study import Question
 
 MANY_ROWS: dict[str, Any] = {"records": {"least": 50, "most": 500, "least_per_class": 15, "rows_per_id": 1}}
-CCVR: dict[str, Any] = {"statistics": [{"kind": "ccvr"}]}
 
 
 def question(members: int = 7, margin: int = 1, **changes: Any) -> Question:
@@ -37,26 +35,6 @@ def test_the_floor_is_a_h_min_and_the_margin() -> None:
     assert withheld_classes(question(), (7, 5, 4, 1, 0, 5)) == (2, 3, 4)
     assert withheld_classes(question(), (5, 9)) == ()
     assert withheld_classes(Federation(4).content.question, (0, 0)) == ()
-
-
-def test_a_class_of_ccvr_needs_two_rows_a_dimension_of_honest_members() -> None:
-    # 20 rows, 5 from each honest holder, in addition to a = 2 and r = 1
-    assert question(8, **CCVR, members_min=8).class_floor == 4 + 2 + 1
-    with pytest.raises(ValidationError, match=r"\b7 .*\b6; "):
-        question(8, **CCVR)
-    few_rows = {"least": 50, "most": 500, "least_per_class": 50, "rows_per_id": 1}
-    assert question(8, **CCVR, records=few_rows).class_floor == 2 + 3 + 1
-
-
-def test_a_class_of_random_features_needs_rows_with_two_unknowns_a_sum() -> None:
-    # 64 features and the count in rows of 9 unknowns: 15 rows, 4 from each honest holder, in addition to a = 2 and r = 1
-    records = {"least": 500, "most": 900, "least_per_class": 4, "rows_per_id": 1}
-    kernel = {"kind": "random-features", "size": 64, "bandwidth": 0.7}
-    asked: dict[str, Any] = {"statistics": [kernel], "members_min": 8, "records": records}
-    assert question(8, **asked).class_floor == 4 + 2 + 1
-    records["least_per_class"] = 2
-    with pytest.raises(ValidationError, match=r"\b11 .*\b8; .*\b3\b"):
-        question(8, **asked)
 
 
 @pytest.mark.parametrize(
