@@ -28,10 +28,6 @@ def test_losses_are_log_losses_and_hits_are_right_predictions() -> None:
     assert ours.accuracy == pytest.approx((predicted == labels).mean())
 
 
-def test_no_array_is_in_its_representation() -> None:
-    assert repr(judged(HELD_OUT)) == "<Reliability, 300 records>"
-
-
 def test_the_calibration_error_is_that_of_its_definition() -> None:
     ours = judged(HELD_OUT, 0.08)
     probabilities = HEAD.probabilities(HELD_OUT[0], temperature=0.08)
