@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load, save
 
 from tests.study.specs import clouds, content_of, fields_of, spec_of, whole
 from veilsum.calibration import (
@@ -33,7 +32,7 @@ from veilsum.calibration.judge_tables import (
 from veilsum.calibration.random_features import KernelHead
 from veilsum.calibration.rows import unit_directions
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.study import Question, RecordRules
 from veilsum.study.answers import compute_answer, read_pooled
 from veilsum.study.judging import (
@@ -118,51 +117,6 @@ def test_a_material_holds_every_kind_of_head() -> None:
         expected[:, list(head.empty_classes)] = -np.inf
         scores = exact_scores(read.heads[0], features)
         np.testing.assert_allclose(scores, expected, atol=1e-5 * np.abs(head.weights).max())
-
-
-def broken_materials(question: Question) -> list[tuple[str, dict[str, Any]]]:
-    good = load(encode_shown(question, shown_of(question, *heads_of(question)[:2])))
-    edges = good["edges"]
-    changes: dict[str, dict[str, Any]] = {
-        "no temperature": {"temperature": None},
-        "temperature 0": {"temperature": np.zeros(1)},
-        "edges of another number": {"edges": edges[1:]},
-        "edges that fall": {"edges": edges[::-1].copy()},
-        "float32": {"0.ffc.weights": good["0.ffc.weights"].astype(np.float32)},
-        "not finite": {"0.ffc.bias": np.full(3, np.nan)},
-        "too large": {"0.ffc.bias": np.full(3, 2e6)},
-        "another dim": {"0.ffc.weights": good["0.ffc.weights"][1:].copy()},
-        "no weights": {"0.ffc.weights": None},
-        "no class answered": {"1.ffc.answered": np.zeros(3)},
-        "half a class": {"1.ffc.answered": np.full(3, 0.5)},
-        "unknown tensor": {"0.ffc.more": np.zeros(1)},
-        "a gap in the numbers": {name: None for name in good if name.startswith("0.")},
-        "no such statistic": {
-            name.replace("1.ffc", "1.random-features"): good[name] for name in good if "1.ffc" in name
-        },
-        "a centre of another size": {"0.ffc.centre": np.zeros(2)},
-        "too many": {
-            name.replace("0.", f"{place}."): good[name] for name in good if "0." in name for place in (2, 3)
-        },
-    }
-    return [
-        (name, {key: array for key, array in {**good, **change}.items() if array is not None})
-        for name, change in changes.items()
-    ]
-
-
-def test_a_material_that_breaks_a_rule_is_the_coordinators_fault() -> None:
-    question = question_of(positive="class-1")
-    for name, arrays in broken_materials(question):
-        with pytest.raises(PeerFault) as caught:
-            read_shown(question, save(arrays))
-        assert (caught.value.cause, list(caught.value.parties)) == (Cause.TERMS_REFUSED, ["coordinator"]), (
-            name
-        )
-    with pytest.raises(PeerFault, match="safetensors"):
-        read_shown(question, b"no file")
-    with pytest.raises(Misuse):
-        encode_shown(question, shown_of(question, *heads_of(question)[:4]))
 
 
 @pytest.mark.parametrize("statistics", [({"kind": "ffc"},), (RANDOM,), ({"kind": "ccvr"},)])

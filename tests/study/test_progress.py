@@ -60,17 +60,13 @@ A, B, C, D = (bytes([value]) * 32 for value in range(1, 5))
     ("made", "done", "expected"),
     [
         ((), "", RunAction("count")),
-        ((("count", A, NO_CONTEXT, "quorum-lost"),), "", RunAction("count")),
         ((("count", A, NO_CONTEXT, NO_REASON),), "A", RunAction("sum")),
         ((("count", D, NO_CONTEXT, NO_REASON),), "", RunAction(None, last_round=D.hex()[:16])),
-        ((("count", B, NO_CONTEXT, NO_REASON),), "B", RunAction("rows")),
-        ((("count", B, NO_CONTEXT, NO_REASON), ("rows", C, NO_CONTEXT, NO_REASON)), "BC", RunAction("sum")),
         (
             (("count", B, NO_CONTEXT, NO_REASON), ("rows", D, NO_CONTEXT, NO_REASON)),
             "B",
             RunAction(None, last_round=D.hex()[:16]),
         ),
-        ((("count", A, NO_CONTEXT, LOST_REASON),), "", RunAction(None, last_round=A.hex()[:16])),
         (
             (
                 ("count", A, NO_CONTEXT, NO_REASON),

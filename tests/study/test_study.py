@@ -19,7 +19,6 @@ from veilsum.study.explain import explain_study
 
 ADMIN, OTHER = SigningKey(bytes(32)), SigningKey(b"\1" * 32)
 NOISE = {"epsilon": 2.0, "delta": 1e-7, "unit": "record", "recipe": "mean+sum"}
-JUDGE = {"epsilon": 1.0, "delta": 1e-7, "heads": 1, "positive": None, "bins": {"confidence": 5, "score": 8}}
 KERNEL_10 = {"kind": "random-features", "size": 10, "bandwidth": 1.0}
 
 
@@ -46,12 +45,6 @@ def test_noise_of_too_much_delta_is_told_how_much_would_do() -> None:
     assert "4e-06" in refusal(whole(noise={**NOISE, "delta": 9e-6}, withhold=None))
 
 
-def test_settings_of_ccvr_go_with_its_statistic() -> None:
-    with_statistic, without = whole(statistics=[{"kind": "ccvr"}]), whole()
-    without["after"]["ccvr"] = {"samples_per_class": 100, "power": 0.5}
-    assert ["after.ccvr" in refusal(each) for each in (with_statistic, without)] == [True, True]
-
-
 def test_rewording_a_reason_asks_no_other_question_but_for_another_approval() -> None:
     values = whole(withhold=None)
     before = content_of(values)
@@ -61,14 +54,6 @@ def test_rewording_a_reason_asks_no_other_question_but_for_another_approval() ->
         assert after.question.digest == before.question.digest
         assert after.approval != before.approval
         before = after
-
-
-def test_the_approval_binds_a_rehearsal() -> None:
-    values = whole()
-    before = content_of(values)
-    values["rehearsal"] = {"pack": "cd" * 32, "tolerance": 0.01}
-    after = content_of(values)
-    assert (after.question.digest, after.approval == before.approval) == (before.question.digest, False)
 
 
 @pytest.mark.parametrize(

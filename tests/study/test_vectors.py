@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from veilsum.calibration import CCVRStatistics, FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.study.answers import read_pooled
-from veilsum.study.vectors import compute_vector, make_accumulator, noiseless_vector, rows_bear_sum
+from veilsum.study.vectors import compute_vector, noiseless_vector, rows_bear_sum
 
 LINEAR_AND_KERNEL: list[dict[str, Any]] = [
     {"kind": "ffc", "constant": True},
@@ -78,35 +77,6 @@ def test_a_sum_that_no_honest_members_have_is_refused(statistics: list[dict[str,
 SPARSE = [[4.0, 3, 0, 0]] * 9 + [[0, 4.0, 3, 0]] * 4 + [[0, 0, 0, 2.0]] * 2
 
 
-@pytest.mark.parametrize(("statistics", "by_class"), [(LINEAR_AND_KERNEL, False), (CCVR, True)])
-def test_sparse_features_are_in_no_statistic(*, statistics: Any, by_class: bool) -> None:
-    """Feature 2 is in four rows and feature 3 in two; with CCVR, class 1 has feature 0 in four rows only."""
-    labels = np.array([0] * 5 + [1] * 10)
-    spec = asked(**fields_of(*statistics))
-    found: Any = read_pooled(spec, compute_vector(spec, np.array(SPARSE), labels), 1)
-    left = np.array(SPARSE) / np.array([5.0] * 13 + [2.0] * 2)[:, None]
-    left[:, 2:] = 0
-    if by_class:
-        left[5:, 0] = 0
-    for statistic, made in zip(spec.question.statistics, found.values(), strict=True):
-        plain, mapped = make_accumulator(
-            statistic, 4, 3, spec.question.digest, constant=spec.question.constant
-        )
-        plain.add(mapped(left), labels)
-        expected, seen = (each.pooled if isinstance(each, CCVRStatistics) else each for each in (plain, made))
-        np.testing.assert_allclose(seen.V, expected.V, atol=1e-9)
-        np.testing.assert_allclose(seen.U, expected.U, atol=1e-9)
-        assert seen.counts.tolist() == [5, 10, 0]
-
-
-def test_a_withheld_class_s_rows_hold_no_feature() -> None:
-    labels = np.array([0] * 9 + [2] * 4 + [0] * 2)
-    spec = asked(withheld=(2,))
-    kept = labels != 2
-    expected = compute_vector(asked(), np.array(SPARSE)[kept], labels[kept])
-    assert (compute_vector(spec, np.array(SPARSE), labels) == expected).all()
-
-
 @both
 def test_blocks_of_rows_change_nothing(
     statistics: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
@@ -128,14 +98,6 @@ def test_under_noise_a_row_s_numbers_follow_from_that_row_alone() -> None:
 
 
 @both
-def test_a_member_without_rows_sends_zeros(statistics: list[dict[str, Any]]) -> None:
-    features, labels = member(0)
-    assert not compute_vector(asked(**fields_of(*statistics)), features[:0], labels[:0]).any()
-    assert not compute_vector(asked(**fields_of(*statistics), withheld=(0, 1, 2)), features, labels).any()
-    assert not compute_vector(asked("count"), features[:0], labels[:0]).any()
-
-
-@both
 def test_a_row_that_can_t_be_used_adds_nothing(statistics: list[dict[str, Any]]) -> None:
     features, labels = member(0)
     spoiled = features.copy()
@@ -147,27 +109,6 @@ def test_a_row_that_can_t_be_used_adds_nothing(statistics: list[dict[str, Any]])
     assert (compute_vector(spec, spoiled, named) == compute_vector(spec, features[kept], labels[kept])).all()
 
 
-def test_a_class_is_held_from_so_many_rows_on() -> None:
-    labels = np.array([0] * 4 + [1] * 5 + [2] * 6)
-    assert compute_vector(asked("count"), np.ones((15, 4)), labels).tolist() == [0, 1, 1]
-
-
-def test_a_class_is_held_with_features_of_its_own() -> None:
-    """Its rows must bear its sums by themselves: other classes may be left out, and their columns with them."""
-    labels, features = np.array([0] * 5 + [1] * 5 + [2] * 30), np.ones((40, 4))
-    features[1:5, 1:] = 0  # class 0 has one row with all features
-    assert compute_vector(asked("count"), features, labels).tolist() == [0, 1, 1]
-
-
-def test_levels_are_reached_by_rows_with_features() -> None:
-    records = {"least": 40, "most": 20_000, "least_per_class": 9, "rows_per_id": 1}
-    spec, labels = asked("rows", records=records), np.zeros(160, int)
-    dense, thin = np.ones((160, 4)), np.ones((160, 4))
-    thin[20:, 1:] = 0
-    assert compute_vector(spec, dense, labels).tolist() == [1] * 8
-    assert 0 < compute_vector(spec, thin, labels).sum() < 8
-
-
 def test_own_rows_bear_a_sum_by_their_features() -> None:
     question, labels = asked().question, np.zeros(40, int)
     sparse = np.zeros((40, 4))
@@ -175,12 +116,3 @@ def test_own_rows_bear_a_sum_by_their_features() -> None:
     assert rows_bear_sum(question, np.ones((40, 4)), labels)
     assert not rows_bear_sum(question, sparse, labels)
     assert not rows_bear_sum(question, np.ones((40, 4)), labels, more=10_000)
-
-
-def test_rows_of_published_classes_reach_levels() -> None:
-    labels = np.array([0] * 50 + [1] * 30 + [2] * 20 + [-1] * 100)
-    spec = asked("rows", records={"least": 40, "most": 20_000, "least_per_class": 9, "rows_per_id": 1})
-    rows = np.ones((len(labels), spec.question.dim))
-    assert compute_vector(spec, rows, labels).tolist() == [1] * 6 + [0] * 2  # 100 rows are 2.5 times least
-    left_out = replace(spec, withheld=(0,))
-    assert compute_vector(left_out, rows, labels).tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
