@@ -180,8 +180,9 @@ def test_a_void_where_survivors_were_asked_for_names_the_coordinator() -> None:
 
 
 def shown_too_few(sender: str, message: Message) -> Message:
-    few = isinstance(message, Freeze) and sender == "coordinator>member-0"
-    return replace(message, headers=message.headers[2:]) if few else message  # type: ignore[attr-defined,call-arg]
+    if isinstance(message, Freeze) and sender == "coordinator>member-0":
+        return replace(message, headers=message.headers[2:])
+    return message
 
 
 def with_false_dealer() -> Federation:
