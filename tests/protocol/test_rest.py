@@ -1,5 +1,4 @@
 import re
-import string
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -12,7 +11,6 @@ from veilsum.protocol.forms import Hex32, U64Text
 from veilsum.protocol.record import CombinedRecord, ResultRecord
 from veilsum.protocol.rest import CohortRequest, DecryptorsView, MemberId, Problem, RoundId, RoundRequest
 
-PATHS = {name: value for name, value in vars(rest).items() if name.isupper() and str(value).startswith("/")}
 FIELDS: dict[str, tuple[Any, str]] = {
     "Hex32": (Hex32, "0a" * 32),
     "MemberId": (MemberId, "member-7"),
@@ -24,29 +22,6 @@ def test_an_object_of_too_many_keys_is_refused_before_its_fields_are_read() -> N
     with pytest.raises(ValidationError) as caught:
         Problem.model_validate(dict.fromkeys(map(str, range(rest.MAX_OBJECT_KEYS + 1)), ""))
     assert caught.value.error_count() == 1
-
-
-def test_paths_are_different_and_versioned() -> None:
-    assert len(set(PATHS.values())) == len(PATHS)
-    unversioned = {name for name, path in PATHS.items() if not path.startswith("/v1/")}
-    assert unversioned == {"HEALTH_PATH", "READY_PATH", "METRICS_PATH", "PROBLEM_BASE"}
-    placeholders = {f for path in PATHS.values() for _, f, _, _ in string.Formatter().parse(path) if f}
-    assert placeholders == {
-        *(
-            "federation",
-            "cohort",
-            "member",
-            "round_id",
-            "index",
-            "context",
-            "combination",
-            "name",
-            "heads",
-            "pack",
-            "token",
-            "study",
-        )
-    }
 
 
 @pytest.mark.parametrize("name", FIELDS)

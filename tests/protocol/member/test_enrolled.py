@@ -292,19 +292,6 @@ def many(large: Federation) -> Enrolling:
     return large.collect_cards("other-1")
 
 
-def test_a_member_is_shown_its_neighbours_and_the_decryptors(large: Federation, many: Enrolling) -> None:
-    manifest = let_pair(large, many)
-    neighbours, cards = manifest.graph.neighbours_of("member-01"), cards_of(many, "member-01")
-    assert set(cards.by_member) == {"member-01", *neighbours, *manifest.decryptors}
-    assert len(cards.shown) < 12
-    assert all(shown.path for shown in cards.shown)
-    recipients = recipients_of(manifest, "member-01")
-    assert tuple(shown.member for shown in cards.shown if shown.mlkem_key) == recipients
-    ready, _ = large.ask("member-01", ciphertexts_for(large, "member-01"), Ready)
-    assert tuple(pair.peer for pair in ready.masks) == neighbours
-    assert tuple(pair.peer for pair in ready.boxes) == manifest.decryptors
-
-
 def test_a_decryptor_is_shown_all_and_needs_all(large: Federation, many: Enrolling) -> None:
     manifest, cards = many.make_manifest(), cards_of(many, "member-03")
     assert tuple(cards.by_member) == large.ids
