@@ -43,21 +43,6 @@ def test_records_that_are_not_on_the_processor_are_sent_once(monkeypatch: pytest
     assert [x is DIGITS.train.x for x in sent].count(True) == 1
 
 
-def test_weights_are_compared_only_where_a_term_may_have_changed_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    compared = list[Any]()
-
-    def changed(*models: Any) -> dict[str, torch.Tensor]:
-        compared.append(models)
-        return {}
-
-    monkeypatch.setattr("training.local._changed_weights", changed)
-    for name in ("moon", "fedper"):
-        train(fedavg_recipe(MLP, algorithm=ALGORITHMS[name](), rounds=1, local_epochs=1), DIGITS, PARTITION)
-        assert len(compared) == (0 if name == "moon" else 2)
-
-
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 CNN = ExtractorConfig("cnn", (1, 8, 8))
 

@@ -36,12 +36,6 @@ from training.partition import dirichlet_partition
 from training.recipe import fedavg_recipe
 
 
-def test_fedprox_has_its_half_and_its_square(quadratic: Callable[..., list[float]]) -> None:
-    # μ = 1, η = ¼, target 4, from w = 0: the gradient is (w − 4) + μ(w − 0), so 0 → 1 → 1.5.
-    algorithm = Algorithm(FedAvg(), (Proximal(1.0),))
-    assert quadratic([4], [1], rounds=1, lr=0.25, local_epochs=2, algorithm=algorithm) == [1.5]
-
-
 def test_scaffold_solved_by_hand(quadratic: Callable[..., list[float]]) -> None:
     # Targets 0 and 4, η = ½, K = 2, so Kη = 1, and the members count 1 : 3, so p_k = ¼ and ¾: the optimum is 3.
     # TrainingRound 1, nothing to correct: 0 and 3, so w = 2.25; c_k = 0 and −3, c = −2.25.
@@ -211,5 +205,6 @@ def test_a_term_reaches_features_logits_loss_memory_and_the_server(
 
 
 def test_terms_add_up(quadratic: Callable[..., list[float]]) -> None:
+    # μ = 1, η = ¼, target 4, from w = 0: the gradient is (w − 4) + μ(w − 0), so 0 → 1 → 1.5.
     algorithm = Algorithm(FedAvg(), (Proximal(0.25), Proximal(0.75), Term()))
     assert quadratic([4], [1], rounds=1, lr=0.25, local_epochs=2, algorithm=algorithm) == [1.5]

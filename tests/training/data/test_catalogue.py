@@ -53,16 +53,6 @@ def test_what_is_missing_is_named_with_where_it_goes(tmp_path: Path, name: str) 
         load_dataset(name, tmp_path)
 
 
-def test_every_checksum_is_an_md5_or_of_a_pack_and_every_channel_has_its_moments() -> None:
-    for source in SOURCES.values():
-        sizes = {name: len(bytes.fromhex(checksum)) for name, checksum in source.checksums.items()}
-        assert all(size == (32 if name.endswith(".npz") else 16) for name, size in sizes.items())
-        assert source.pack is None or source.pack in sizes
-        mean, std = source.moments
-        assert len(mean) == len(std) in {1, 3}
-        assert all(0 < value < 1 for value in (*mean, *std))
-
-
 def test_labels_beyond_the_classes_are_not_as_published(tmp_path: Path) -> None:
     write_mnist(tmp_path / "mnist", X, [np.array([10, 0], np.uint8)] * 2)
     with pytest.raises(DataError, match=r"MNIST .*labels .*0\.\.9"):

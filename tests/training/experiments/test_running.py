@@ -53,21 +53,6 @@ def test_the_same_seed_is_the_same_run_and_another_another(finished: FinishedRun
     assert prepare_data(digits(), 2).partition.digest != one.deal.digest
 
 
-@pytest.mark.slow
-def test_a_member_s_traffic_counts_what_terms_send_and_not_what_stays() -> None:
-    def sent(**training: Any) -> float:
-        cost = run_experiment(
-            digits(calibrate={}, training={"rounds": 1, "local_epochs": 1, **training}), 0
-        ).result.cost
-        assert cost.upload_bytes is not None
-        assert cost.parameters is not None
-        return cost.upload_bytes / (4 * cost.parameters)
-
-    assert sent(algorithm="scaffold") == 2
-    assert sent(algorithm="lg-fedavg") < 0.1 < 0.9 < sent(algorithm="fedper") < 1
-    assert sent(algorithm="gmv") > 1
-
-
 def test_traffic_is_that_of_a_round_without_a_calibration() -> None:
     changes = {
         "training": {"rounds": 2, "local_epochs": 1, "calibrate_every": 2},

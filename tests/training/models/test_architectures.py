@@ -35,17 +35,11 @@ def parameters(module: torch.nn.Module) -> int:
 
 
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
-@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 64, 64)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 64, 64)], ids=str)
 @torch.no_grad()
 def test_features_have_the_stated_dimension(architecture: str, shape: tuple[int, int, int]) -> None:
     extractor = built(architecture, shape)
     assert extractor(torch.rand(2, *shape)).shape == (2, extractor.dim) == (2, DIMS[architecture])
-
-
-@pytest.mark.parametrize("architecture", ["cnn", "mlp"])
-def test_two_of_them_take_digits_of_8_pixels_and_a_dimension(architecture: str) -> None:
-    extractor = build_extractor(ExtractorConfig(architecture, (1, 8, 8), {"dim": 24}))
-    assert extractor(torch.rand(2, 1, 8, 8)).shape == (2, extractor.dim) == (2, 24)
 
 
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
@@ -53,6 +47,7 @@ def test_two_of_them_take_digits_of_8_pixels_and_a_dimension(architecture: str) 
 def test_a_records_features_do_not_depend_on_its_batch(architecture: str) -> None:
     extractor = built(architecture, (3, 32, 32))
     x = torch.rand(3, 3, 32, 32)
+    assert extractor(x).shape == (3, DIMS[architecture])
     torch.testing.assert_close(extractor(x)[:1], extractor(x[:1]), rtol=1e-3, atol=1e-4)
 
 
