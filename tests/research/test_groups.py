@@ -11,18 +11,6 @@ from .conftest import Make
 MODEL = ExtractorConfig("moon_cnn", (3, 32, 32), {"dim": 256})
 
 
-def test_cells_on_the_same_data_and_deal_are_one_group_fedavg_first(make: Make) -> None:
-    other = make().data.model_copy(update={"name": "Fashion-MNIST"})
-    found = groups(
-        cells([make(experiment="a", method="BABU"), make(experiment="b"), make(experiment="c", data=other)])
-    )
-    assert [group.where for group in found] == [
-        "CIFAR-10, 50,000 records, Dir(0.1)",
-        "Fashion-MNIST, 50,000 records, Dir(0.1)",
-    ]
-    assert [cell.first.method for cell in found[0].cells] == ["FedAvg", "BABU"]
-
-
 def test_what_a_method_changes_is_read_from_the_recipes(make: Make) -> None:
     recipes = {
         "a": fedavg_recipe(MODEL),

@@ -1,19 +1,10 @@
 import re
-import sys
-
-import pytest
 
 from research.report import cells, markdown, page
 from tests.support.pages import Page
 from training.results import Diverged
 
 from .conftest import Make
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out a group's pictures, which take seconds, for tests of the tables."""
-    monkeypatch.setattr(sys.modules[page.__module__], "pictures", lambda _: ())
 
 
 def test_a_page_is_whole_and_needs_nothing_from_outside(make: Make) -> None:
@@ -31,18 +22,6 @@ def test_a_page_is_whole_and_needs_nothing_from_outside(make: Make) -> None:
     assert "58.55 ± 0.98" in text
     assert "3 runs of 2 experiments on CIFAR-10." in text
     assert "$" not in re.sub(r"data:image/[^\"]+", "", text)
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_stand_ins_are_said_first_and_in_their_rows(make: Make) -> None:
-    run = make()
-    data = run.data.model_copy(update={"name": "TinyImageNet-100", "stands_in_for": "CIFAR-10"})
-    found = cells([run.model_copy(update={"data": data})])
-    text = page(found)
-    assert "1 of them on data that stand in for the paper's" in text
-    assert text.count("TinyImageNet-100 stands in for CIFAR-10") == 3
-    assert "within a point of the paper" not in text
-    assert "TinyImageNet-100 stands in for CIFAR-10" in markdown(found)
 
 
 def test_the_markdown_has_the_same_numbers(make: Make) -> None:
@@ -92,21 +71,3 @@ def test_a_run_that_diverged_is_named_under_its_papers_table_with_its_command(ma
     text = markdown(cells([run]), [lost, lost.model_copy(update={"experiment": "feduv-pacs-moon"})])
     assert text.count("Diverged, so without a figure: MOON in round 3 (paper: 57.36, Table 2") == 1
     assert "feduv-pacs-moon.toml --seed 1` | 1 | cpu |" in text
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_methods_on_the_same_partitions_are_ranked_in_both_forms(make: Make) -> None:
-    sphere = make(experiment="own", method="SphereFed", accuracy=0.6, ccvr=0.66)
-    found = cells([make(), sphere])
-    text, html = markdown(found), page(found)
-    first = "| CIFAR-10, 50,000 records, Dir(0.1) | 2 | 2 | SphereFed, 60.00 | SphereFed, FFC, 67.00 |"
-    assert f"{first} +6.00 (+5.00 … +7.00) | +5.00 (+4.00 … +6.00) |" in text
-    assert (
-        "| SphereFed | **60.00** | **67.00** (+7.00) | **66.00** (+6.00) | cpu, 100 s of processor time | 1 |"
-        in text
-    )
-    assert f"| CIFAR-10, 50,000 records, Dir(0.1) | 0 | `{0:064d}` | 0 | 2 |" in text
-    assert "unequal" not in text
-    assert "other seeds" not in text
-    assert '<td class="number best">67.00<small>+7.00</small></td>' in html
-    assert html.count(f"{0:064d}") == 1

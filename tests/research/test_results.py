@@ -8,36 +8,15 @@ from research import analyse
 from research import keep as keeping
 from research.keep import keep
 from research.report import cells, markdown
-from research.results import (
-    LONG_RUN,
-    AnalysedResult,
-    Analyses,
-    ResultError,
-    read_result,
-    read_results,
-    shortened,
-    task,
-)
+from research.results import LONG_RUN, AnalysedResult, ResultError, read_result, read_results, shortened, task
 from tests.support import digits
-from training.results import Line, write_result
+from training.results import write_result
 
 from .conftest import Make
 
 
 def result() -> AnalysedResult:
     return AnalysedResult(**digits.result().model_dump())
-
-
-def test_a_loss_that_diverged_and_a_similarity_of_constants_are_null(tmp_path: Path) -> None:
-    one = result()
-    diverged = Line(**(one.history[0].model_dump() | {"local_loss": float("nan"), "test_loss": float("inf")}))
-    analyses = Analyses(cka={"head": ((1.0, float("nan")), (float("nan"), 1.0))})
-    written = one.model_copy(update={"history": (diverged,), "analyses": analyses})
-    write_result(written, tmp_path / "run.json")
-    read = read_result(tmp_path / "run.json")
-    assert (read.history[0].local_loss, read.history[0].test_loss) == (None, None)
-    assert read.analyses.cka["head"] == ((1.0, None), (None, 1.0))
-    assert read == written
 
 
 def test_runs_share_a_task_where_nothing_but_the_seed_differs() -> None:
