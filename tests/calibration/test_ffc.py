@@ -153,6 +153,12 @@ def test_a_refused_batch_adds_nothing(
         assert np.array_equal(getattr(statistics, statistic), getattr(before, statistic))
 
 
+def test_no_encoded_entry_exceeds_the_bound_by_float_dust() -> None:
+    V, counts = np.array([[np.nextafter(4850, np.inf)]]), np.array([4850])
+    statistics = FFCStatistics.from_blocks(V, np.zeros((1, 1)), counts, constant=False)
+    assert statistics.vector(SumsLattice(40)).max() == 4850 * 2**40
+
+
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("lattice", [SumsLattice(31), SumsLattice(15)])
 def test_pooled_sums_decode_to_the_pooled_statistics(*, lattice: SumsLattice, constant: bool) -> None:

@@ -70,3 +70,7 @@ def test_regression_the_shamir_threshold_and_n_min_confused() -> None:
             attempt.check_certificate(
                 certificate(federation, attempt, voters=(0, 1, 2), survivors=survivors_of(count))
             )
+
+
+def test_a_round_is_named_by_its_study_and_period(attempt: Attempt) -> None:
+    assert attempt.spec.name == "simulated, period period-0"

@@ -67,6 +67,14 @@ def test_chunks_of_a_multiple_of_8_elements_join_to_the_whole(
 
 
 @pytest.mark.parametrize("bits", [32, 42])
+def test_packed_bytes_never_alias_the_words(bits: int) -> None:
+    words = np.zeros(8, Ring(bits).dtype)
+    packed = pack_words(words, bits)
+    words += 1
+    assert not any(packed)
+
+
+@pytest.mark.parametrize("bits", [32, 42])
 def test_writes_into_the_outputs_it_is_given(bits: int) -> None:
     words = random_words(bits, 13)
     size = Ring(bits).packed_bytes(13)

@@ -64,6 +64,7 @@ def deal(threshold: int, holders: int, seed: int = 0, secrets: list[bytes] = SEC
 @pytest.mark.parametrize(("threshold", "holders"), [(2, 2), (2, 4), (3, 5), (4, 6), (6, 7), (7, 7)])
 def test_every_t_holders_in_any_order_recover(threshold: int, holders: int) -> None:
     shares = deal(threshold, holders)
+    assert recover_secrets(range(holders), shares) == SECRETS  # and more than t
     for chosen in combinations(range(holders), threshold):
         for positions in (chosen, chosen[::-1]):
             assert recover_secrets(positions, [shares[i] for i in positions]) == SECRETS

@@ -283,3 +283,17 @@ def test_anything_else_is_no_pack(content: bytes) -> None:
     """Others are in `assurance/vectors/canaries.json`."""
     with pytest.raises(Misuse, match="canary pack"):
         CanaryPack.from_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"features": np.ones(COUNT)},
+        {"columns": ["age"]},
+        {"slips": {"bgr": np.ones((COUNT, 63))}},
+        {"slips": {"B G R": np.ones((COUNT, 64))}},
+    ],
+)
+def test_a_pack_of_parts_that_do_not_fit_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(Misuse):
+        CanaryPack(**{"ids": IDS, "labels": pack().labels, "features": pack().features, **change})

@@ -32,7 +32,7 @@ from veilsum.calibration.judge_tables import (
 from veilsum.calibration.random_features import KernelHead
 from veilsum.calibration.rows import unit_directions
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.study import Question, RecordRules
 from veilsum.study.answers import compute_answer, read_pooled
 from veilsum.study.judging import (
@@ -103,6 +103,12 @@ def shown_of(question: Question, *heads: Head) -> ShownHeads:
     chosen, shapes = heads or (heads_of(question)[0],), table_shapes(question)
     scale = place_scale(shapes.positive, shapes.score_bins, exact_scores(chosen[0], features), labels)
     return ShownHeads(chosen, scale.temperature, scale.edges)
+
+
+def test_no_more_heads_are_shown_than_the_study_allows() -> None:
+    question = question_of()
+    with pytest.raises(Misuse):
+        encode_shown(question, shown_of(question, *heads_of(question)[:4]))
 
 
 def test_a_material_holds_every_kind_of_head() -> None:

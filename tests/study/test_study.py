@@ -45,6 +45,12 @@ def test_noise_of_too_much_delta_is_told_how_much_would_do() -> None:
     assert "4e-06" in refusal(whole(noise={**NOISE, "delta": 9e-6}, withhold=None))
 
 
+def test_settings_of_ccvr_go_with_its_statistic() -> None:
+    with_statistic, without = whole(statistics=[{"kind": "ccvr"}]), whole()
+    without["after"]["ccvr"] = {"samples_per_class": 100, "power": 0.5}
+    assert ["after.ccvr" in refusal(each) for each in (with_statistic, without)] == [True, True]
+
+
 def test_rewording_a_reason_asks_no_other_question_but_for_another_approval() -> None:
     values = whole(withhold=None)
     before = content_of(values)

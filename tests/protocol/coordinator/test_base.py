@@ -117,6 +117,7 @@ def test_an_attempt_cancelled_before_a_vote_asks_for_void(stage: type[Coordinato
         "the wrong extractor",
     )
     assert voiding.request_for("member-0") == VoidRequest(phase.attempt.context, "cancelled")
+    assert of(Voiding, phase.cancel(federation.now_s)).fault.detail == Cause.CANCELLED.summary
 
 
 def test_a_damaged_chunk_is_asked_for_again_while_uploads_are_collected() -> None:
