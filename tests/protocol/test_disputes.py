@@ -25,6 +25,9 @@ def rank(member: str, context: bytes = CONTEXT) -> bytes:
     return hash_fields(Tag.PRIORITY, context, member.encode())
 
 
+BY_RANK = tuple(sorted(MEMBERS, key=rank))
+
+
 def edge(one: str, other: str) -> Dispute:
     return Dispute(Cause.EDGE_DISAGREEMENT, min(one, other), max(one, other))
 
@@ -88,6 +91,29 @@ def matching(disputed: Sequence[Dispute]) -> set[str]:
         if member not in taken and free:
             taken |= {member, free[0]}
     return taken
+
+
+@pytest.mark.parametrize("limit", [0, 199])
+def test_what_takes_too_many_branchings_drops_both_ends_of_a_matching(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disputes, "SEARCH_WORK_MAX", limit)
+    disputed = bipartite(50, 4)
+    dropped = vertex_cover(CONTEXT, disputed)
+    assert covers(dropped, disputed)
+    assert dropped == matching(disputed)
+    # both ends of disjoint pairs, each with one liar
+    assert len(dropped) % 2 == 0
+    assert len({m for m in dropped if m.startswith("h-")}) <= 50
+
+
+def test_a_component_is_allowed_fewer_branchings_the_more_disputes_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ring = [edge(BY_RANK[i], BY_RANK[(i + 1) % 5]) for i in range(5)]
+    for limit, dropped in ((5, 3), (4, 4)):
+        monkeypatch.setattr(disputes, "SEARCH_WORK_MAX", limit)
+        assert len(vertex_cover(CONTEXT, ring)) == dropped
 
 
 def test_who_disputes_with_more_than_can_lie_is_a_liar() -> None:

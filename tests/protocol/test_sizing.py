@@ -74,3 +74,17 @@ def test_members_other_than_those_sized_for_are_a_misuse() -> None:
             sizes.choose_decryptors(ids(count), ids(7), BEACON)
     with pytest.raises(Misuse, match=r"^6 decryptors, sized for 7$"):
         sizes.choose_decryptors(ids(60), ids(6), BEACON)
+
+
+def test_nominees_that_stay_away_take_no_colluder_with_them() -> None:
+    sizes = sized(100, 31, present=25)
+    assert (sizes.quorum.decryptors, sizes.quorum.decryptor_colluders, sizes.quorum.threshold) == (25, 10, 18)
+    nominees = (*ids(100)[:25], "x-1", "x-2", "x-3", "x-4", "x-5", "x-6")
+    assert sizes.choose_decryptors(ids(100), nominees, BEACON) == ids(100)[:25]
+
+
+def test_a_sum_is_sized_for_the_whole_roster() -> None:
+    sizes = sized(8, colluders=2, roster=10)
+    assert (sizes.quorum.survivors_min, sizes.quorum.threshold) == (7, 6)
+    with refused("cohort-too-small"):
+        sized(5, colluders=2, roster=11)
