@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.calibration.records import ccvr, ffc, total_of, unit
-from veilsum.calibration import CalibrationError, CCVRStatistics
+from tests.calibration.records import ccvr, clouds, ffc, total_of, unit
+from veilsum.calibration import CalibrationError, CCVRStatistics, solve_lda
 from veilsum.calibration.errors import (
     ConfigMismatch,
     LabelOutOfRange,
@@ -40,6 +40,28 @@ def test_means_and_covariances_are_those_of_the_records() -> None:
         statistics.covariance(3)
     with pytest.raises(NoRecords):
         statistics.mean(4)
+
+
+def test_clients_means_and_covariances_add_up_by_the_paper_s_equation() -> None:
+    """Eq. 4, from unbiased client covariances: these sums determine what CCVR's clients send, and vice versa."""
+    rows, labels = records(200, 5, 2)
+    members = [ccvr(rows[i::4], labels[i::4], 2) for i in range(4)]
+    total = ccvr(rows, labels, 2)
+    for label in range(2):
+        n = total.counts[label]
+        parts = [(m.counts[label], m.mean(label), m.covariance(label)) for m in members]
+        mean = sum(k * mu for k, mu, _ in parts) / n
+        covariance = sum((k - 1) * S + k * np.outer(mu, mu) for k, mu, S in parts) / (n - 1)
+        covariance -= n / (n - 1) * np.outer(mean, mean)
+        np.testing.assert_allclose(total.mean(label), mean, atol=1e-13)
+        np.testing.assert_allclose(total.covariance(label), covariance, atol=1e-12)
+
+
+def test_means_and_the_shared_covariance_are_lda_s() -> None:
+    rows, labels = clouds(200, 6, 3)
+    lda, found = solve_lda(ffc(rows, labels, 3), shrinkage=0), ccvr(rows, labels, 3, bound=1.0)
+    np.testing.assert_allclose(found.shared_covariance(), lda.covariance, atol=1e-13)
+    np.testing.assert_allclose([found.mean(label) for label in range(3)], lda.means, atol=1e-13)
 
 
 def test_batches_and_merges_are_concatenation() -> None:

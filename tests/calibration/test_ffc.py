@@ -2,13 +2,14 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.calibration.records import clouds, ffc, members_of, pooled, total_of
-from veilsum.calibration import CalibrationError, FFCStatistics
+from veilsum.calibration import CalibrationError, FFCStatistics, solve_ffc
 from veilsum.calibration.errors import (
     LabelOutOfRange,
     LayoutMismatch,
@@ -153,10 +154,32 @@ def test_a_refused_batch_adds_nothing(
         assert np.array_equal(getattr(statistics, statistic), getattr(before, statistic))
 
 
+@given(
+    features=hnp.arrays(np.float32, (3, 2), elements=st.floats(width=32)),
+    dtype=st.sampled_from(["i8", "u1", "f8", "?"]),
+    shape=st.sampled_from([(3,), (3, 1), (2,)]),
+    data=st.data(),
+)
+@settings(deadline=None, max_examples=100)
+def test_garbage_is_refused_or_summed_soundly(
+    features: Any, dtype: str, shape: tuple[int, ...], data: st.DataObject
+) -> None:
+    statistics = FFCStatistics(2, 2, normalise=True)
+    try:
+        statistics.update(features, data.draw(hnp.arrays(np.dtype(dtype), shape)))
+    except CalibrationError:
+        assert statistics.records == 0
+    else:
+        assert np.trace(statistics.V) == pytest.approx(3)
+
+
 def test_no_encoded_entry_exceeds_the_bound_by_float_dust() -> None:
-    V, counts = np.array([[np.nextafter(4850, np.inf)]]), np.array([4850])
-    statistics = FFCStatistics.from_blocks(V, np.zeros((1, 1)), counts, constant=False)
-    assert statistics.vector(SumsLattice(40)).max() == 4850 * 2**40
+    statistics = FFCStatistics(2, 1, normalise=True)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        statistics.update(np.outer(rng.uniform(0.1, 9, 97), [0.3, 0.0]), np.zeros(97, np.int64))
+    statistics._square_sums[0, 0] = np.nextafter(statistics.records, np.inf)
+    assert statistics.vector(SumsLattice(40)).max() == statistics.records * 2**40
 
 
 @pytest.mark.parametrize("constant", [False, True])
@@ -196,3 +219,38 @@ def test_vectors_and_blocks_that_are_no_sums_are_refused() -> None:
     for blocks in ((V[:2], U, counts), (V, U[:2], counts), (V, U, counts[:1]), (V, U[:, 0], counts)):
         with pytest.raises(ShapeMismatch):
             FFCStatistics.from_blocks(*blocks, constant=False)
+
+
+def test_afl_s_merge_law_is_these_sums_in_disguise() -> None:
+    """Members send W_k = (V_k + γI)⁻¹U_k and C_k = V_k + γI (AFL: Zhuang et al. 2025); K·γ is removed last."""
+    rows, labels = clouds(400, 10, 4)
+    gamma, pool = 0.7, ffc(rows, labels, 4)
+    merged_W, merged_C = np.zeros((10, 4)), np.zeros((10, 10))
+    for k, member in enumerate(members_of(rows, labels, 4, 5)):
+        W, C = solve_ffc(member, gamma).weights, member.V + gamma * np.eye(10)
+        if k == 0:
+            merged_W, merged_C = W, C
+            continue
+        R_u, R_v, both = np.linalg.inv(merged_C), np.linalg.inv(C), np.linalg.inv(merged_C + C)
+        of_u = np.eye(10) - R_u @ C + R_u @ C @ both @ C
+        of_v = np.eye(10) - R_v @ merged_C + R_v @ merged_C @ both @ merged_C
+        merged_W, merged_C = of_u @ merged_W + of_v @ W, merged_C + C
+    np.testing.assert_allclose(merged_W, solve_ffc(pool, 5 * gamma).weights, atol=1e-10)
+    np.testing.assert_allclose(merged_C, pool.V + 5 * gamma * np.eye(10), atol=1e-10)
+    freed = np.linalg.solve(merged_C - 5 * gamma * np.eye(10), merged_C @ merged_W)
+    np.testing.assert_allclose(freed, solve_ffc(pool, 0).weights, atol=1e-9)
+
+
+def test_fedcof_s_estimate_of_v_follows_from_sums_of_its_size() -> None:
+    """Σ_c (n_c − 1)Σ̂_c + n_c μ_cμ_cᵀ, with Σ̂_c the scatter of the members' means over K_c − 1 (FedCOF: Goswami et al. 2025)."""
+    rows, labels = clouds(400, 10, 4)
+    members, pool = members_of(rows, labels, 4, 5), ffc(rows, labels, 4)
+    counts, means = pool.counts, pool.U / pool.counts
+    holders = np.sum([member.counts > 0 for member in members], axis=0)
+    share = (counts - 1) / (holders - 1)
+    estimate = (means * counts) @ means.T
+    for member in members:
+        apart = member.U / member.counts - means
+        estimate += (apart * member.counts * share) @ apart.T
+    summed = sum((member.U / member.counts * share) @ member.U.T for member in members)
+    np.testing.assert_allclose(summed + (means * counts * (1 - share)) @ means.T, estimate, atol=1e-10)

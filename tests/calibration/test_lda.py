@@ -8,7 +8,14 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import NearestCentroid
 
 from tests.calibration.records import clouds, digits, ffc, hits
-from veilsum.calibration import CalibrationError, FFCStatistics, nearest_class_mean, solve_ffc, solve_lda
+from veilsum.calibration import (
+    CalibrationError,
+    FFCStatistics,
+    Head,
+    nearest_class_mean,
+    solve_ffc,
+    solve_lda,
+)
 from veilsum.calibration.errors import NoRecords, SingularSystem
 from veilsum.calibration.lda import oracle_shrinkage
 
@@ -35,6 +42,16 @@ def test_lda_from_sums_is_lda_on_the_records(*, constant: bool) -> None:
     np.testing.assert_allclose(ours.weights.T * 500 / 495, theirs.coef_, atol=1e-9)
     expected = posteriors(rows, labels, theirs.means_, theirs.priors_)
     np.testing.assert_allclose(ours.probabilities(rows), expected, atol=1e-9)
+
+
+def test_any_prior_can_be_given() -> None:
+    rows, labels = clouds(400, 6, 3, noise=2.0)
+    statistics, prior = ffc(rows, labels, 4), [5.0, 2.0, 3.0, 7.0]
+    ours = solve_lda(statistics, shrinkage=0)
+    later = ours.with_prior(statistics.counts, prior)
+    expected = posteriors(rows, labels, ours.means[:3], [0.5, 0.2, 0.3])
+    np.testing.assert_allclose(later.probabilities(rows)[:, :3], expected, atol=1e-9)
+    assert (type(later), later.empty_classes) == (Head, (3,))
 
 
 def test_shrinkage_makes_singular_features_solvable() -> None:

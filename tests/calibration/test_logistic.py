@@ -18,6 +18,17 @@ def test_the_minimum_is_scikit_learn_s() -> None:
     np.testing.assert_allclose(ours[-1] - ours[-1].mean(), intercept, atol=1e-5)
 
 
+def test_the_fit_s_gradient_is_that_of_the_loss() -> None:
+    rows, labels = clouds(30, 4, 3)
+    parameters = np.random.default_rng(0).standard_normal((5, 3))
+    _, gradient = measure_cross_entropy(rows, labels, parameters)
+    for index in np.ndindex(5, 3):
+        step = np.zeros((5, 3))
+        step[index] = 1e-6
+        ahead, behind = (measure_cross_entropy(rows, labels, parameters + sign * step)[0] for sign in (1, -1))
+        assert gradient[index] == pytest.approx((ahead - behind) / 2e-6, abs=1e-8)
+
+
 def test_it_stops_after_the_steps_and_where_rounding_hides_any_descent() -> None:
     rows, labels = clouds(50, 4, 2)
     assert not fit_logistic(rows, labels, 2, steps=0).any()

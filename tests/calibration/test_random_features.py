@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.calibration.records import clouds, ffc
+from tests.calibration.records import clouds, digits, ffc, hits, members_of, pooled
 from veilsum.calibration import (
     CalibrationError,
     FFCStatistics,
@@ -10,6 +10,7 @@ from veilsum.calibration import (
     solve_random_features,
 )
 from veilsum.calibration.errors import ConfigMismatch, NoRecords, ShapeMismatch
+from veilsum.calibration.lattice import SumsLattice
 from veilsum.calibration.random_features import mean_squared_distance
 
 
@@ -49,6 +50,14 @@ def test_the_number_of_features_is_chosen_by_gcv_from_one_upload() -> None:
     errors = [solve_ffc(statistics.first_features(size)).gcv.min() for size in sizes]
     assert solve_random_features(statistics, phi).map.size == sizes[int(np.argmin(errors))]
     assert head.scores(3 * rows, normalise=True) == pytest.approx(head.scores(rows), abs=1e-9)
+
+
+def test_real_digits_gain_from_random_features() -> None:
+    (rows, labels), test = digits()
+    first = ffc(rows, labels, 10)
+    phi = RandomFeatures(64, 512, np.sqrt(mean_squared_distance(first)), b"digits")
+    sums = pooled(members_of(phi(rows), labels, 10, 3), SumsLattice(31))
+    assert hits(solve_random_features(sums, phi, [512]), test) > hits(solve_ffc(first), test) + 0.04
 
 
 @pytest.mark.parametrize("constant", [False, True])

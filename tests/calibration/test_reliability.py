@@ -26,7 +26,10 @@ def test_losses_are_log_losses_and_hits_are_right_predictions() -> None:
         assert ours.losses[index] == pytest.approx(log_loss(labels, probabilities))
     predicted = HEAD.predict(rows)
     assert ours.accuracy == pytest.approx((predicted == labels).mean())
-    assert repr(ours) == "<Reliability, 300 records>"  # no array
+
+
+def test_no_array_is_in_its_representation() -> None:
+    assert repr(judged(HELD_OUT)) == "<Reliability, 300 records>"
 
 
 def test_the_calibration_error_is_that_of_its_definition() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.metrics import roc_auc_score
 
-from tests.calibration.records import clouds, digits, ffc, members_of, pooled
+from tests.calibration.records import clouds, digits, ffc, hits, members_of, pooled
 from veilsum.calibration import CalibrationError, FFCStatistics, ridge_posterior, solve_ffc
 from veilsum.calibration.errors import ConfigMismatch, NoRecords, SingularSystem
 from veilsum.calibration.lattice import SumsLattice
@@ -31,6 +31,14 @@ def test_ffc_is_ridge_regression_on_one_hot_labels(*, ridge: float, constant: bo
     assert (solution.bias is None) is not constant
     assert solution.weights.shape == (24, 7)
     assert solution.residual < 1e-13
+
+
+def test_real_digits_reach_what_scikit_learn_reaches() -> None:
+    train, test = digits()
+    solution = solve_ffc(ffc(*train, 10, constant=True))
+    theirs = RidgeClassifier(alpha=solution.ridge).fit(*train)
+    assert hits(solution, test) >= theirs.score(*test) - 0.01
+    assert hits(solution, test) > 0.88
 
 
 @pytest.mark.parametrize(("n", "relu"), [(300, False), (300, True), (20, False)])

@@ -1,6 +1,7 @@
-"""Write dp-accounting's values, with a Python that has it (it pins other versions than we do).
+"""Write another library's values, with a Python that has it (such libraries pin other versions than we do).
 
-PYTHON tests/calibration/privacy/oracle.py > tests/calibration/privacy/dp_accounting_values.json
+PYTHON tests/calibration/privacy/oracle.py dp_accounting > tests/calibration/privacy/dp_accounting_values.json
+PYTHON tests/calibration/privacy/oracle.py opendp > tests/calibration/privacy/opendp_values.json
 """
 
 # mypy: disable-error-code="import-not-found"
@@ -54,5 +55,25 @@ def dp_accounting() -> dict[str, Any]:
     }
 
 
+def opendp() -> dict[str, Any]:
+    import opendp.prelude as dp  # noqa: PLC0415
+
+    dp.enable_features("contrib")
+
+    def epsilon(rho: float, delta: float) -> float:
+        """Return the ε to which OpenDP converts ρ of zCDP, at δ; a change of 1 costs ρ."""
+        space = dp.atom_domain(T=float, nan=False), dp.absolute_distance(T=float)
+        curve = dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*space, (1 / (2 * rho)) ** 0.5)).map(1.0)
+        return float(curve.epsilon(delta))
+
+    rhos, deltas = (0.001, 0.01, 0.1, 0.5, 1.0, 4.0), (1e-9, 1e-6, 1e-5, 1e-3)
+    return {
+        "source": f"OpenDP {version('opendp')}, make_zCDP_to_approxDP",
+        "columns": ["rho", "delta", "epsilon"],
+        "rows": [[rho, delta, epsilon(rho, delta)] for rho in rhos for delta in deltas],
+    }
+
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(dp_accounting()) + "\n")
+    values = {"dp_accounting": dp_accounting, "opendp": opendp}[sys.argv[1]]()
+    sys.stdout.write(json.dumps(values) + "\n")

@@ -1,4 +1,4 @@
-"""The accountant, compared with dp-accounting's values in `oracle.py`'s file."""
+"""The accountant, compared with dp-accounting's and OpenDP's values in `oracle.py`'s files."""
 
 import json
 import math
@@ -8,7 +8,7 @@ import pytest
 from scipy.special import log_ndtr  # type: ignore[import-untyped]
 from scipy.stats import norm  # type: ignore[import-untyped]
 
-from tests.calibration.privacy.published import zcdp_epsilon
+from tests.calibration.privacy.published import sum_defect, zcdp_epsilon
 from veilsum.calibration import CalibrationError
 from veilsum.calibration.judge_tables import JUDGE_LATTICE, TableShapes
 from veilsum.calibration.privacy.accountant import gdp_delta, gdp_epsilon, gdp_mu
@@ -16,7 +16,10 @@ from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.protocol.study import RECIPES
 
 DELTA = 1e-5
-DP_ACCOUNTING = json.loads((Path(__file__).parent / "dp_accounting_values.json").read_text("utf-8"))
+DP_ACCOUNTING, OPENDP = (
+    json.loads((Path(__file__).parent / f"{name}_values.json").read_text("utf-8"))
+    for name in ("dp_accounting", "opendp")
+)
 
 
 @pytest.mark.parametrize(("sigma", "rounds", "epsilon", "delta"), DP_ACCOUNTING["rows"])
@@ -49,6 +52,11 @@ def test_a_judgement_costs_what_dp_accounting_says(mu: float, epsilon: float) ->
     assert mechanism.mu_round <= allowed
 
 
+@pytest.mark.parametrize(("rho", "delta", "epsilon"), OPENDP["rows"])
+def test_zcdp_converts_as_opendp_converts_it(rho: float, delta: float, epsilon: float) -> None:
+    assert zcdp_epsilon(rho, delta) == pytest.approx(epsilon, rel=1e-6)
+
+
 @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 3.0, 12.0])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 7.0, 60.0])
 def test_delta_against_logarithms(mu: float, epsilon: float) -> None:
@@ -72,6 +80,18 @@ def test_the_ends() -> None:
     assert gdp_delta(0, 1) == gdp_epsilon(0, DELTA) == 0
     assert gdp_epsilon(1e-7, DELTA) == 0  # δ alone covers it
     assert gdp_epsilon(100, DELTA) == math.inf
+    assert zcdp_epsilon(0.1, DELTA, offset=0.25) == pytest.approx(0.25 + zcdp_epsilon(0.1, DELTA))
+
+
+def test_the_defect_of_a_sum_is_the_published_series() -> None:
+    def series(variance: int, shares: int) -> float:
+        return 10 * sum(math.exp(-2 * math.pi**2 * variance * k / (k + 1)) for k in range(1, shares))
+
+    for shares in (2, 50):
+        assert sum_defect(1, shares) == pytest.approx(series(1, shares))
+    assert sum_defect(16, 1) == 0
+    assert series(1, 1000) < sum_defect(1, 1000) < 1.3 * series(1, 1000)
+    assert sum_defect(16, 10_000) < 1e-66
 
 
 def test_values_outside_their_domain_are_refused() -> None:

@@ -91,6 +91,15 @@ def test_mu_round_bounds_every_neighbour() -> None:
     assert 0.5 * made.mu_round < math.sqrt(worst) <= made.mu_round
 
 
+@pytest.mark.parametrize(
+    ("term", "values"),
+    [("survivors_min", [12, 9, 6, 4]), ("mu", [1.0, 0.3, 0.1]), ("colluders", [0, 1, 3, 7])],
+)
+def test_shares_grow_where_less_can_be_relied_on(term: str, values: list[Any]) -> None:
+    shares = [mechanism(**{term: value}).largest for value in values]
+    assert shares == sorted(shares)
+
+
 def test_shares_below_four_steps_are_refused() -> None:
     coarse = {"release": ffc_release(2, 2), "lattice": FeaturesLattice(1)}
     with pytest.raises(NoiseTooSmall, match=f"variance of {math.ceil((4 * 2 / 1.13**2 + 4) / 5)} steps²"):

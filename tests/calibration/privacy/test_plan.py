@@ -99,6 +99,22 @@ def test_its_interval_holds_for_data_it_was_not_fitted_to(
         assert sum(held) >= 0.95 * len(held), kind
 
 
+@pytest.mark.parametrize("recipe", [recipe for recipe, steps in RECIPES.items() if len(steps) > 2])
+def test_gradients_are_not_below_the_majority_and_near_tuned_descent(recipe: str) -> None:
+    """On held-out problems, up to two of a thousand test records."""
+    held_out = [each for each in figures() if each.tuned is not None]
+    assert len({(each.problem, each.kind) for each in held_out}) == 24
+    for each in held_out:
+        assert each.recipes[recipe].accuracy >= each.majority - 0.2
+    for epsilon in {each.epsilon for each in held_out}:
+        ahead = [
+            each.recipes[recipe].accuracy - each.tuned.accuracy
+            for each in held_out
+            if each.epsilon == epsilon and each.tuned is not None
+        ]
+        assert np.mean(ahead) >= -0.5
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_no_study_is_called_good_below_the_majority(recipe: str) -> None:
     for each in figures():
@@ -173,6 +189,18 @@ def test_it_advises_a_larger_quorum_only_where_that_helps() -> None:
     assert any(re.match(r"n_min − a .*\b4\.1 times", each) for each in made.list_remedies())
     hopeless = planned(300, 512, 100, epsilon=5.0)
     assert [each.split()[-1] for each in hopeless.list_remedies()[1:]] == ["records"]
+
+
+def test_loss_falls_with_records_and_budget() -> None:
+    for recipe in RECIPES:
+        by_records = [
+            planned(records, 64, 10, recipe=recipe).expected_loss() for records in (100, 10_000, 10**6)
+        ]
+        assert by_records == sorted(by_records, reverse=True)
+        for column in (1, 2, 3):
+            falling = [row[column] for row in LOSSES_BY_RECIPE[recipe]]
+            assert falling == sorted(falling, reverse=True)
+        assert all(least <= median <= most for _, median, least, most in LOSSES_BY_RECIPE[recipe])
 
 
 def test_a_trial_tells_what_noise_costs() -> None:
