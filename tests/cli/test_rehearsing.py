@@ -35,8 +35,12 @@ __all__ = ["closed", "stage"]
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Poll without pauses: the coordinator answers a poll once there is news."""
-    for module in ("client_sdk.session", "veilsum.cli.remote", "client_sdk.agent.RUNS_POLL_S"):
-        monkeypatch.setattr(module if module.endswith("_S") else f"{module}.POLL_MIN_S", 0.05)
+    for interval in (
+        "client_sdk.session.POLL_MIN_S",
+        "veilsum.cli.running.REHEARSAL_POLL_S",
+        "client_sdk.agent.RUNS_POLL_S",
+    ):
+        monkeypatch.setattr(interval, 0.05)
 
 
 GRADIENTS: dict[str, Any] = {**NOISY, "noise": {**NOISY["noise"], "recipe": "mean+sum+6-gradients"}}

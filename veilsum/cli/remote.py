@@ -126,10 +126,12 @@ def client_certificate() -> ClientCertificate | None:
     return str(certificate) if key is None else (str(certificate), str(key))
 
 
-def watch_changes(look: Callable[[int | None], View]) -> Iterator[View]:
+def watch_changes(look: Callable[[int | None], View], pause_s: float = POLL_MIN_S) -> Iterator[View]:
     """Yield a view now, and again after each change of its version.
 
-    `look` fetches the view. Given a version, it waits until the version changes or the long poll ends.
+    Args:
+        look: fetches the view. Given a version, it waits until the version changes or the long poll ends.
+        pause_s: after a poll that was not held.
     """
     view, pacer = look(None), ChangePacer()
     while True:
@@ -139,8 +141,8 @@ def watch_changes(look: Callable[[int | None], View]) -> Iterator[View]:
             asked_s = time.monotonic()
             view = look(seen)
             at_once = pacer.follow_at_once(asked_s) and view.version != seen
-            if not at_once and time.monotonic() - asked_s < POLL_MIN_S:
-                time.sleep(POLL_MIN_S)
+            if not at_once and time.monotonic() - asked_s < pause_s:
+                time.sleep(pause_s)
 
 
 def _clean_token(token: str | None) -> str | None:

@@ -33,7 +33,13 @@ from veilsum.study.progress import (
     next_repeat,
     read_outcome,
 )
-from veilsum.system.intervals import RUN_RETRY_LONGEST_S, RUN_RETRY_S, compute_presence_s
+from veilsum.system.intervals import (
+    POLL_MIN_S,
+    REHEARSAL_POLL_S,
+    RUN_RETRY_LONGEST_S,
+    RUN_RETRY_S,
+    compute_presence_s,
+)
 
 ATTEMPTS_MAX = 8
 """Consecutive enrolments and rounds without a result before a run gives up."""
@@ -206,7 +212,10 @@ class Following:
         """Follow enrolment to its end. Returns whether the cohort formed."""
         if cohort.state == "formed":
             return True
-        views = watch_changes(lambda after: self.wait(partial(self._fetch_enrolment, cohort.cohort, after)))
+        views = watch_changes(
+            lambda after: self.wait(partial(self._fetch_enrolment, cohort.cohort, after)),
+            POLL_MIN_S if self.ends_enrolment is None else REHEARSAL_POLL_S,
+        )
         while (view := next(views)).forming:
             self.tell(view)
         self.tell(view)

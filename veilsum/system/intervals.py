@@ -11,6 +11,8 @@ LONG_POLL_S = 30.0
 """How long a client asks the coordinator to hold a poll, and how long it holds one by default."""
 RUNS_POLL_S = 30.0
 """Interval of looking for runs that take cards, while a round keeps a member waiting."""
+REHEARSAL_POLL_S = 0.25
+"""Interval of looking whether every site has come to a rehearsal or said what keeps it away."""
 STUDIES_POLL_S = 10.0
 """Interval of looking for a study to approve."""
 PAGE_POLL_S = {"enrolment": 3, "lists": 5, "others": 10, "unstreamed": 15, "members": 30}
