@@ -222,9 +222,10 @@ class Following:
         if view.state == "failed":
             missing = join_names(sorted({*view.members} - {*(view.paired or view.cards)}))
             detail = view.fault.detail if view.fault else "no reason given"
-            end = RunEnd.COHORT_FAILED
+            end, last = RunEnd.COHORT_FAILED, len(self._failures) + 1 >= self.attempts_max
+            following = end.operator if last else "another cohort opens in a moment"
             self._note_failure(
-                f"The cohort {end.explain_end(f'{detail}; unreachable, or declined: {missing}', end.operator)}."
+                f"The cohort {end.explain_end(f'{detail}; unreachable, or declined: {missing}', following)}."
             )
         return view.state == "formed"
 
