@@ -55,9 +55,8 @@ class Child:
 
 def preload_modules() -> None:
     """Start to load what children need, in a process of which they are forks: loading takes most of a short member's processor time."""
-    _CONTEXT.set_forkserver_preload(
-        ["veilsum.cli.app", "client_sdk.agent", "veilsum.cli.features", "uvicorn"]
-    )
+    commands = (f"veilsum.cli.{name}" for name in ("app", "explanation", "features", "read_report", "remote"))
+    _CONTEXT.set_forkserver_preload([*commands, "client_sdk.agent", "client_sdk.member", "uvicorn"])
     ensure_running()
 
 
