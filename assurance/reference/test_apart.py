@@ -1,4 +1,4 @@
-"""The second implementation, and what uses it in the place of the first, share no line with it."""
+"""Neither the second implementation nor a tool that is built on it imports the product."""
 
 import ast
 from pathlib import Path

@@ -99,7 +99,9 @@ class Cell:
         """Return the accuracy of a head, the trained head's averaged over the last rounds."""
         values = []
         for run in self.runs:
-            evaluated = _evaluated(run, average_last) if head == "none" and average_last > 1 else []
+            evaluated = (
+                _list_last_accuracies(run, average_last) if head == "none" and average_last > 1 else []
+            )
             value = mean(evaluated) if evaluated else run.accuracy_after(head)
             assert value is not None
             values.append(100 * value)
@@ -166,7 +168,9 @@ class Cell:
                 f"mean of the last {self.averaged} of {self.first.rounds} rounds, "
                 f"the paper's of {row.average_last} of {row.rounds:,}"
             )
-        if (known := min(len(_evaluated(run, self.averaged)) for run in self.runs)) < self.averaged:
+        if (
+            known := min(len(_list_last_accuracies(run, self.averaged)) for run in self.runs)
+        ) < self.averaged:
             why.append(f"evaluated in {known} of the last {self.averaged} rounds")
         return tuple(why)
 
@@ -225,7 +229,7 @@ def cells(results: Iterable[AnalysedResult]) -> list[Cell]:
     return found
 
 
-def _evaluated(run: AnalysedResult, last: int) -> list[float]:
+def _list_last_accuracies(run: AnalysedResult, last: int) -> list[float]:
     """Return the accuracies that a run measured in its last rounds."""
     begin = run.rounds - last
     return [line.accuracy for line in run.history if line.round > begin and line.accuracy is not None]

@@ -29,7 +29,7 @@ class Learned:
 
     Attributes:
         classifier: SphereFed's, under the fixed head that it was trained with.
-        recipe: that it was trained by.
+        recipe: of that training.
         members: in the partition's order.
         canaries: test records, which each member's file holds too.
         pack: of the canaries.

@@ -32,7 +32,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 
 @dataclass(eq=False)
 class Child:
-    """A process.
+    """A process, from its start to its exit code.
 
     Attributes:
         lasting: it runs until it is stopped; ending by itself is a failure.
@@ -54,7 +54,7 @@ class Child:
 
 
 def preload_modules() -> None:
-    """Start to load what children need, in a process of which they are forks: loading takes most of a short member's processor time."""
+    """Start a process that loads what children need, and of which they will be forks. Loading takes a member longer than a short run."""
     commands = (f"veilsum.cli.{name}" for name in ("app", "explanation", "features", "read_report", "remote"))
     _CONTEXT.set_forkserver_preload([*commands, "client_sdk.agent", "client_sdk.member", "uvicorn"])
     ensure_running()
