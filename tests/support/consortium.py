@@ -69,8 +69,10 @@ NOISY: dict[str, Any] = {
     "noise": {"epsilon": 8.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"},
     "withhold": None,
 }
-POLLED = re.compile(r".*/runs|/v1/cohorts/<\d+>|/v1/rounds/<\d+>(/requests/<me>)?")
-"""Paths that members poll; how often, and between which of their requests, depends on the other members."""
+POLLED = re.compile(
+    r"GET (.*/runs|/v1/cohorts/<\d+>(/pairings/<me>)?|/v1/rounds/<\d+>(/requests/<me>|/result)?)"
+)
+"""What members poll; how often, and between which of their requests, depends on the other members."""
 PATIENCE_S = 120.0
 """Time limit of one run of whole members."""
 
@@ -609,7 +611,7 @@ class Consortium:
         for each in self.sent[member]:
             path = re.sub("[0-9a-f]{64}|[0-9a-f]{16}", known, each.path.replace(member, "<me>"))
             kept.append((each.method, path, each.kind, each.length, each.headers))
-        return [request for request in kept if not POLLED.fullmatch(request[1])]
+        return [request for request in kept if not POLLED.fullmatch(f"{request[0]} {request[1]}")]
 
     def ledger(self, member: str) -> tuple[Run, ...]:
         with self.sdk(member) as found:
