@@ -154,6 +154,8 @@ class Records:
             return 0
         looked = min(len(matrix), _COARSE_ROWS_MAX)
         rows = matrix[np.sort(np.random.default_rng(0).choice(len(matrix), looked, replace=False))]
+        # NumPy 2.4 leaves some float16 unsorted on processors with AVX-512, and as float32 they stay distinct.
+        rows = rows.astype(np.promote_types(rows.dtype, np.float32), copy=False)
         coarse = 0
         for start in range(0, question.dim, _COARSE_BLOCK):
             block = np.sort(rows[:, start : start + _COARSE_BLOCK], axis=0)
