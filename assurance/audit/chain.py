@@ -71,28 +71,25 @@ class Chain:
         for spec in self.specs:
             material, mechanism = read_material(spec, published), mechanism_of(spec)
             changed = noiseless_vector(spec, *_canary(), material)
-            vectors = self._member_vectors(spec, rows, material, source, canary=canary)
-            summed = np.sum(list(vectors), axis=0)
-            others = np.sum([noiseless_vector(spec, *own, material) for own in rows], axis=0)
+            known = [noiseless_vector(spec, *own, material) for own in rows]
+            honest = self._honest_vectors(spec, known, material, source, canary=canary)
+            summed = np.sum([*honest, known[-1]], axis=0)  # the last one colludes
             weights = changed / (mechanism.honest * element_variances(self._bugged(mechanism)))
-            total += float((summed - others) @ weights)
+            total += float((summed - np.sum(known, axis=0)) @ weights)
             answer = compute_answer(spec, read_pooled(spec, summed, MEMBERS), MEMBERS, material)
             published = encode_files(spec, answer).material
         return total
 
-    def _member_vectors(
-        self, spec: RoundSpec, rows: list[Rows], material: Any, source: SeededRandom, *, canary: bool
+    def _honest_vectors(
+        self, spec: RoundSpec, known: list[Integers], material: Any, source: SeededRandom, *, canary: bool
     ) -> Iterator[Integers]:
-        mechanism = mechanism_of(spec)
-        for place, own in enumerate(rows):
+        for place, own in enumerate(_records()[:-1]):
             held = _join(own, _canary()) if place == 0 and canary else own
-            if place == MEMBERS - 1:
-                yield noiseless_vector(spec, *held, material)  # colludes
-            elif self.quieter == 1:
+            if self.quieter == 1:
                 yield compute_vector(spec, *held, material, source)
             else:
-                vector = noiseless_vector(spec, *held, material)
-                self._bugged(mechanism).add_noise(vector, source)
+                vector = known[place].copy() if held is own else noiseless_vector(spec, *held, material)
+                self._bugged(mechanism_of(spec)).add_noise(vector, source)
                 yield vector
 
     def _bugged(self, mechanism: Mechanism) -> Mechanism:
