@@ -47,10 +47,19 @@ function hasSmallOrder(raw) {
   return y2 === 0n || y2 === 1n || modulo(2n * y2 - 1n + D * modulo(y2 * y2)) === 0n
 }
 
+/** Keys that signatures were checked with, as Node takes them; null for those of small order. */
+const signers = new Map()
+function signerOf(raw) {
+  const name = Buffer.from(raw).toString('hex')
+  if (!signers.has(name)) signers.set(name, hasSmallOrder(raw) ? null : publicKey('ed25519', raw))
+  return signers.get(name)
+}
+
 /** Whether `signature` over `digest` is that of `key`, cofactorless; never under a key of small order. */
 export function verify(key, digest, signature) {
   try {
-    return !hasSmallOrder(key) && nodeVerify(null, digest, publicKey('ed25519', key), signature)
+    const signer = signerOf(key)
+    return signer !== null && nodeVerify(null, digest, signer, signature)
   } catch {
     return false
   }

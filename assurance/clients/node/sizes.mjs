@@ -8,9 +8,14 @@ const byRank = (tag, beacon, ids) =>
     .sort((a, b) => Buffer.compare(a[0], b[0]))
     .map(([, id]) => id)
 
+/** By n: the last k, and how many choices it leaves. A search asks for one k after another. */
+const chosen = new Map()
+
 function choose(n, k) {
-  let result = 1n
-  for (let i = 1n; i <= BigInt(k); i++) result = (result * (BigInt(n) - BigInt(k) + i)) / i
+  let [at, result] = chosen.get(n) ?? [0, 1n]
+  if (at > k) [at, result] = [0, 1n]
+  for (; at < k; at++) result = (result * BigInt(n - at)) / BigInt(at + 1)
+  chosen.set(n, [k, result])
   return result
 }
 

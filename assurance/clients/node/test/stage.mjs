@@ -14,16 +14,19 @@ const LATE = ['ErasureRequest', 'Erasure', 'Lost', 'Erased']
 /** The coefficients of a dealing, 4 bytes each. */
 export const coefficientsOf = (text) => Array.from({ length: text.length / 8 }, (_, i) => unhex(text).readUInt32LE(4 * i))
 
-/** A member that enrolled with the published values, and what it draws at its next upload. */
-export function staged({ member, identity, roster, study, counter, period, repeats, keys, now_s, encapsulate }) {
+/** A member that enrolled with the published values, or has this state, and what it draws at its next upload. */
+export function staged({ member, identity, now_s, encapsulate, state, ...run }) {
   const drawn = { b_u: null, salt: null, coefficients: null }
   const draw = { bytes: (_, what) => unhex(drawn[what]), coefficients: () => coefficientsOf(drawn.coefficients), encapsulate }
   const one = new Member({ member, identity: unhex(identity), clock: () => one.now_s, draw })
   one.now_s = now_s
   one.drawn = drawn
-  enrolIn(one, { roster, study, counter, period, repeats, keys })
+  if (state) [one.state, one.cohort] = [deserialize(state), cohortIn(deserialize(state))]
+  else enrolIn(one, run)
   return one
 }
+
+const cohortIn = (state) => [...state.cohorts.values()].at(-1).cohort
 
 /** Let a member send the published card for a cohort, which is its own from then on. */
 export function enrolIn(one, { keys, ...run }) {
@@ -34,7 +37,7 @@ export function enrolIn(one, { keys, ...run }) {
     serial: BigInt(keys.serial),
   }
   one.enrolment = one.enrol({ ...run, drawn })
-  one.cohort = [...one.state.cohorts.values()].at(-1).cohort
+  one.cohort = cohortIn(one.state)
 }
 
 export class Round {
@@ -43,6 +46,7 @@ export class Round {
     this.messages = this.data.messages.map(unhex)
     this.cards = messages.decode(unhex(this.data.cards))
     this.states = new Map()
+    this.facts = new Map()
   }
 
   /** Every entry in order: [attempt (-1 while enrolling), place, from, to, bytes]. */
@@ -53,7 +57,7 @@ export class Round {
     }
   }
 
-  member(name) {
+  member(name, state) {
     const keys = this.data.members[name]
     const { manifest } = this.cards
     const pairings = this.data.enrolment
@@ -69,7 +73,7 @@ export class Round {
       const secret = keys.encapsulated[number]?.[to]
       return { ciphertext: pairing ? pairing.ciphertexts[place] : Buffer.alloc(1088), secret: secret ? unhex(secret) : ZERO }
     }
-    return staged({
+    const one = staged({
       member: name,
       identity: keys.identity,
       roster: unhex(this.data.roster),
@@ -80,7 +84,10 @@ export class Round {
       keys,
       now_s: this.data.now_s,
       encapsulate,
+      state,
     })
+    one.facts = this.facts
+    return one
   }
 
   /** Show `one` an entry. Returns what it sends. A member that opens uploads, if the file has its vector. */
@@ -94,19 +101,18 @@ export class Round {
     return [one.upload(one.cohort, values.vector)]
   }
 
-  /** Bring a member to the state after the first `after` entries of the log of `attempt`. States are kept for the next time. */
+  /** Bring a member to the state after the first `after` entries of the log of `attempt`. States on the way are kept for the next time. */
   replay(name, attempt, after) {
-    const one = this.member(name)
-    const place = `${name} ${attempt} ${after}`
-    if (this.states.has(place)) {
-      one.state = deserialize(this.states.get(place))
-      return one
+    const isBefore = (entry) => entry.attempt < attempt || (entry.attempt === attempt && !(entry.place >= after))
+    const shown = [...this.entries()].filter((entry) => entry.to === name && isBefore(entry))
+    if (!this.states.has(name)) this.states.set(name, [serialize(this.member(name).state)])
+    const kept = this.states.get(name)
+    const from = Math.min(kept.length - 1, shown.length)
+    const one = this.member(name, kept[from])
+    for (const entry of shown.slice(from)) {
+      this.show(one, entry)
+      kept.push(serialize(one.state))
     }
-    for (const entry of this.entries()) {
-      if (entry.attempt > attempt || (entry.attempt === attempt && entry.place >= after)) break
-      if (entry.to === name) this.show(one, entry)
-    }
-    this.states.set(place, serialize(one.state))
     return one
   }
 }
