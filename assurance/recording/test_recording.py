@@ -96,7 +96,13 @@ FAULTS: dict[str, tuple[str, Callable[[PairSecret], PairSecret]]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+SLOW = {"the ML-KEM secret is left out", "the ML-KEM secret is zeros", "the X25519 secret is left out"}
+"""Those that another constant of the same guesses stands for, which is tried with every change."""
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(each, marks=pytest.mark.slow) if each in SLOW else each for each in FAULTS]
+)
 def test_a_member_that_mixes_one_secret_only_is_opened(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen, put_in = FAULTS[fault]
     derive_root = PairSecret.derive_root
@@ -107,9 +113,11 @@ def test_a_member_that_mixes_one_secret_only_is_opened(fault: str, monkeypatch: 
 @pytest.mark.parametrize(
     ("chosen", "derive"),
     [
-        ("x25519", lambda private, _: (private, SecretBytes(private + private))),
+        pytest.param(
+            "x25519", lambda private, _: (private, SecretBytes(private + private)), marks=pytest.mark.slow
+        ),
         ("x25519", lambda private, _: (private, SecretBytes(hashlib.sha512(private).digest()))),
-        ("mlkem", lambda _, seed: (SecretBytes(seed[:32]), seed)),
+        pytest.param("mlkem", lambda _, seed: (SecretBytes(seed[:32]), seed), marks=pytest.mark.slow),
         ("mlkem", lambda _, seed: (SecretBytes(hashlib.sha256(seed[32:]).digest()), seed)),
     ],
 )

@@ -60,13 +60,16 @@ def u(bits: int, value: int) -> bytes:
 
 
 def raw(part: Any) -> bytes:  # an id's bytes, or the fields of a message or struct without a header
+    if isinstance(part, bytes):
+        return part
     if isinstance(part, tuple):
         return b"".join(map(_write, TYPES[type(part).__name__], part))
     return part.encode() if isinstance(part, str) else bytes(part)
 
 
 def info(tag: str, *parts: Any) -> bytes:
-    return b"veilsum/4/%s\0" % tag.encode() + b"".join(u(64, len(each)) + each for each in map(raw, parts))
+    counted = [len(each).to_bytes(8, "little") + each for each in map(raw, parts)]
+    return b"".join([b"veilsum/4/%s\0" % tag.encode(), *counted])
 
 
 def H(tag: str, *parts: Any) -> bytes:  # noqa: N802 - the page's name
