@@ -160,7 +160,7 @@ MUTANTS: dict[str, tuple[str, str, Any]] = {
 """By rule: the part that tries it, and a check of the SDK that this client lacks."""
 
 
-QUICK_MUTANTS = {"STUDY-7", "RESTORE-2", "OPEN-2", "BOX-5"}
+QUICK_MUTANTS = {"STUDY-7", "RESTORE-2", "BOX-5"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,3 @@
+from tests.support.remembered import remembered
+
+__all__ = ["remembered"]
