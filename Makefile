@@ -53,7 +53,7 @@ coverage: $(READY)  ## the same with branch coverage: 100 % of protocol, 90 % of
 check: $(READY)  ## in 90 seconds: lint, types, the protocol and calibration, vectors, one round over the API
 	$(MAKE) --no-print-directory --jobs 2 lint check-tests
 
-CHECKED = tests/protocol tests/calibration tests/study assurance/attacks/test_catalogue.py assurance/vectors/test_vectors.py tests/service/coordination/test_sums.py
+CHECKED = tests/protocol tests/calibration tests/study assurance/attacks/test_catalogue.py assurance/vectors tests/service/coordination/test_sums.py
 
 check-tests: $(READY)
 	$(IN_MEMORY) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(CHECKED)

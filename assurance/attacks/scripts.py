@@ -297,7 +297,7 @@ def _taping(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def exported(attacks: tuple[Attack, ...], said: dict[str, int]) -> Iterator[Json]:
-    """Yield as scripts the plays that end with one party's messages. `said` numbers the messages."""
+    """Play all plays, each of which must end as it says; yield as scripts those that end with one party's messages. `said` numbers the messages."""
     yield from filter(None, (_exported(attack, said) for attack in attacks))
 
 
@@ -306,7 +306,8 @@ def _exported(attack: Attack, said: dict[str, int]) -> Json | None:
     if not isinstance(attack, Played):
         return None
     with recorder.running():
-        attack.run()
+        fault = attack.run()
+    assert (fault.cause, fault.parties) == (attack.cause, attack.parties), f"{attack.name}: {fault}"
     steps = recorder.script(attack.cause.value, attack.parties)
     if steps is None or attack.name in STAGED:
         return None

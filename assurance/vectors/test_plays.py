@@ -23,7 +23,7 @@ OTHERWISE = dict.fromkeys(
 """Attacks that the second implementation decodes: it checks rosters when it receives them."""
 
 
-def test_the_committed_file_is_what_the_generator_writes() -> None:
+def test_each_play_ends_as_it_says_and_the_committed_file_is_what_the_generator_writes() -> None:
     assert FILE.read_text("utf-8") == generate.text_of(generate.plays())
     assert len(FILE.read_bytes()) < 1_300_000
 
