@@ -58,10 +58,12 @@ SUITES = {
         ("veilsum/protocol",),
         (
             *("tests/protocol", "tests/study/test_study.py"),
-            *("assurance/attacks", "assurance/reference/test_agreement.py", "assurance/vectors"),
+            *("assurance/attacks", "assurance/reference", "assurance/vectors"),
         ),
     ),
-    "calibration": Suite(("veilsum/calibration",), ("tests/calibration",)),
+    "calibration": Suite(
+        ("veilsum/calibration",), ("tests/calibration", "assurance/vectors/test_vectors.py")
+    ),
     "coordinator": Suite(
         (
             "service/access",
