@@ -22,8 +22,8 @@ STEPS = {
     "mean": ("ffc", "mean+sum", "mean"),
     "gradient": ("ffc", "mean+sum+16-gradients", "gradient-1"),
 }
-RELEASES, APART = 2_000, 0.1
-"""`APART` is six standard errors of μ, each 1/√(2·2,000) of it. The smallest bug, two of three shares, shows as 22 percent."""
+RELEASES, APART = 1_000, 0.1
+"""`APART` is more than four standard errors of μ, each 1/√(2·1,000) of it. The smallest bug, two of three shares, shows as 22 percent."""
 MATERIAL = {"centre": np.zeros(DIM), "whitening": np.eye(DIM), "weights": np.zeros((DIM, CLASSES))}
 
 

@@ -64,7 +64,6 @@ QUICK = {
     "honest: counts, rows and a sum",
     "invitations: a roster that was seen",
     "complete -1: after Cards to member-0",
-    "complete 0: instead of Deliveries to member-1",
 }
 """Parts that are played with every change; the others are slow."""
 SLOW = pytest.mark.slow

@@ -32,7 +32,7 @@ from veilsum.protocol.messages import (
 from veilsum.protocol.replay import replay_transcript
 from veilsum.protocol.transcript import Transcript
 
-EACH = 12
+EACH = 6
 CAUSES = ("survivors-too-few", "window-exceeded", "malformed", "repeat-mismatch", "count-mismatch",
           "own-upload-changed", "survivors-invalid", "chain-broken")  # fmt: skip
 
