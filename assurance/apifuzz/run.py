@@ -5,7 +5,6 @@ federation, a cohort that is formed and one that pairs, a member and a token. No
 be problem details.
 """
 
-import argparse
 import sys
 import tempfile
 import time
@@ -30,7 +29,7 @@ from schemathesis.checks import (
 )
 from schemathesis.core.result import Ok
 
-from assurance.reports import report
+from assurance.reports import arguments, report
 from service.telemetry import logs
 from tests.support.party import Party
 from tests.support.serving import Server, running
@@ -210,11 +209,10 @@ def campaign(folder: Path, examples: int, seed: int, only: str = "") -> dict[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--examples", type=int, default=110, help="of each operation and kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="operations whose label holds this")
-    parser.add_argument("--output", type=Path)
     chosen = parser.parse_args()
     logs.configure_logs(quiet=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -7,18 +7,16 @@ figure hold their true values, in each setting as far as so many runs can tell, 
 
 # ruff: noqa: T201 - a command prints
 
-import argparse
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from assurance.reports import report
+from assurance.reports import arguments, report
 from veilsum.calibration import FFCStatistics, solve_ffc, solve_lda
 from veilsum.calibration.judge import Figure, JudgedTables, JudgeFigures
 from veilsum.calibration.judge_tables import (
@@ -277,12 +275,9 @@ def list_faults(rows: Sequence[Mapping[str, Any]], runs: int) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=1, help="populations of each kind")
-    parser.add_argument("--output", type=Path, default=Path("runs/judge-intervals.json"))
     given = parser.parse_args()
     rows, faults = list[dict[str, Any]](), list[str]()
     for seed in range(given.seeds):

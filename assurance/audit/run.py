@@ -8,10 +8,8 @@ Exit status 1 otherwise.
 
 # ruff: noqa: T201 - a command prints
 
-import argparse
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -19,7 +17,7 @@ from assurance.audit.canaries import Canaries
 from assurance.audit.chain import Chain
 from assurance.audit.estimate import Estimate
 from assurance.audit.pipeline import BUGS, Bug, unchanged
-from assurance.reports import report
+from assurance.reports import arguments, report
 from veilsum.protocol.study import RECIPES
 
 
@@ -48,11 +46,8 @@ def list_audits(seed: int) -> Iterator[tuple[str, str, Callable[[], tuple[Estima
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=Path("runs/audit.json"))
     given = parser.parse_args()
     rows, as_it_should_be = list[dict[str, Any]](), True
     for kind, name, audit in list_audits(given.seed):

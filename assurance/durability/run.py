@@ -5,7 +5,6 @@ message that is sent only once leaves, all its data must be synced, and a coordi
 know what was acknowledged.
 """
 
-import argparse
 import asyncio
 import re
 import shutil
@@ -20,7 +19,7 @@ from random import Random
 from typing import Any
 
 from assurance.durability.trace import Answer, Replay, command
-from assurance.reports import report
+from assurance.reports import arguments, report
 from service.telemetry import logs
 from tests.support.party import Party
 from tests.support.serving import Process, Server, running
@@ -166,12 +165,11 @@ async def campaign(folder: Path, members: int, seeds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--members", type=int, default=4)
     parser.add_argument(
         "--seeds", type=int, default=3, help="power cuts that keep some of what is not synced"
     )
-    parser.add_argument("--output", type=Path)
     chosen = parser.parse_args()
     if shutil.which("strace") is None:
         sys.exit("strace is needed: apt-get install strace")

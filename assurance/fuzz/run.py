@@ -6,7 +6,6 @@ stages of rounds with atheris, which continues from inputs that reach new code. 
 
 # ruff: noqa: T201 - a command prints
 
-import argparse
 import importlib.util
 import re
 import subprocess
@@ -20,7 +19,7 @@ from typing import Any
 from assurance.fuzz import decoders
 from assurance.fuzz.live import Live, largest
 from assurance.fuzz.oracle import Tally
-from assurance.reports import report
+from assurance.reports import arguments, report
 
 MUTANTS = 40
 """Number of mutants of each message in a live round."""
@@ -41,15 +40,12 @@ def guided(which: str, runs: int, seed: int) -> tuple[Tally, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--messages", type=int, default=1_200_000, help="mutants in all")
     parser.add_argument("--seed", type=int, default=0, help="fixes every choice of the plain engine")
-    parser.add_argument("--output", type=Path, default=Path("runs/fuzz.json"))
-    arguments = parser.parse_args()
-    wanted = {name: int(arguments.messages * share) for name, share in SHARES.items()}
-    seed = arguments.seed
+    chosen = parser.parse_args()
+    wanted = {name: int(chosen.messages * share) for name, share in SHARES.items()}
+    seed = chosen.seed
     campaigns: dict[str, Callable[[], tuple[Tally, int | None]]] = {
         "live rounds": lambda: (Live(seed, MUTANTS).campaign(wanted["live rounds"]), None),
         "largest": lambda: (largest(seed), None),
@@ -91,7 +87,7 @@ def main() -> None:
         "by_cause": dict(total.causes.most_common()),
         "violations": total.violations,
     }
-    report(found, arguments.output, sound=not total.violations and len(campaigns) == len(SHARES) + 1)
+    report(found, chosen.output, sound=not total.violations and len(campaigns) == len(SHARES) + 1)
 
 
 if __name__ == "__main__":

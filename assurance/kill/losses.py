@@ -6,7 +6,6 @@ costs. In the end a new period of the same federation must give its head, and wh
 Every sum that is signed on the way must be the plain one.
 """
 
-import argparse
 import asyncio
 import itertools
 import os
@@ -22,7 +21,7 @@ from typing import Any
 
 from assurance.kill.damage import BLOBS, FILES, Fault, do_damage, list_faults
 from assurance.kill.pasts import STATES, Past, make_past
-from assurance.reports import report
+from assurance.reports import arguments, report
 from service.coordination.repairing import repair_database
 from service.storage.folder import DATABASE_FILE
 from service.storage.stores import blobs_of
@@ -301,15 +300,12 @@ def run_on_pair(pair: str, campaign: Campaign) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--faults", type=int, default=300, help="on each pair of stores")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="for each pair")
     parser.add_argument("--only", default="", help='kinds with this in their names, for example "rounds."')
     parser.add_argument("--pair", choices=("embedded", "servers"), action="append")
-    parser.add_argument("--output", type=Path)
     chosen = parser.parse_args()
     os.environ.update(CREDENTIALS)
     logs.configure_logs(sys.stderr, quiet=True)

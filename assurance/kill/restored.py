@@ -5,7 +5,6 @@ each manifest, never after its keys have lapsed. Its keys are those of its pairs
 cohort that it pairs in a second time it is refused by the coordinator.
 """
 
-import argparse
 import random
 import shutil
 import tempfile
@@ -19,7 +18,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import pytest
 
-from assurance.reports import report
+from assurance.reports import arguments, report
 from client_sdk.api import CoordinatorApi, Invitation, ShownInCohort
 from client_sdk.effects import Flow, Pause
 from client_sdk.enrolment import pair_in_cohort, send_card
@@ -474,9 +473,8 @@ def run_campaign(kills: int, seed: int = 0) -> Counter[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--kills", type=int, default=10_000)
-    parser.add_argument("--output", type=Path)
     chosen = parser.parse_args()
     found: dict[str, Any] = {"faults": []}
     try:

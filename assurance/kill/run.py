@@ -5,28 +5,25 @@ chunks and sums. Rounds follow one another on the same stores: one
 process on SQLite and files, two on PostgreSQL and S3, then three. A killed process is restarted at once, as a supervisor would.
 """
 
-import argparse
 import itertools
 import time
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from assurance.kill.campaign import Plan, on_pair
-from assurance.reports import report
+from assurance.reports import arguments, report
 
 PAIRS = ("embedded", "servers")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--times", type=int, default=25, help="kills at each point")
     parser.add_argument("--random", type=int, default=1000, help="kills at any time")
     parser.add_argument("--rounds", type=int, default=200, help="of three replicas")
     parser.add_argument("--flips", type=int, default=300, help="of bits in stored chunks and kept sums")
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="for each part")
     parser.add_argument("--pair", choices=PAIRS, action="append")
-    parser.add_argument("--output", type=Path)
     chosen = parser.parse_args()
     plan = Plan(chosen.times, chosen.random, chosen.rounds, chosen.flips, chosen.limit_s)
     begun, pairs = time.monotonic(), chosen.pair or PAIRS

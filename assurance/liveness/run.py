@@ -5,7 +5,6 @@ cuts requests. Every run must end by itself: in the exact sum of its survivors, 
 and with their records accounted for.
 """
 
-import argparse
 import asyncio
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from assurance.liveness.world import World
-from assurance.reports import report
+from assurance.reports import arguments, report
 
 
 async def play(folder: Path, seed: int) -> tuple[World, str]:
@@ -58,15 +57,12 @@ async def campaign(folder: Path, runs: int, first_seed: int, abreast: int, limit
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--abreast", type=int, default=4)
     parser.add_argument("--limit-s", type=float, default=float("inf"))
     parser.add_argument("--folder", type=Path, help="kept afterwards, with every log")
-    parser.add_argument("--output", type=Path)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = chosen.folder or Path(name)

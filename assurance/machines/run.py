@@ -6,18 +6,16 @@ if any rule was broken.
 
 # ruff: noqa: T201 - a command prints
 
-import argparse
 import multiprocessing
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from assurance.machines.campaign import Batch, run_batch
-from assurance.reports import report
+from assurance.reports import arguments, report
 
 SHARES = {"hostile": 0.7, "loyal": 0.3}
 """Shares of the steps."""
@@ -44,24 +42,21 @@ def campaign(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument(
         "--steps", type=int, default=1_000_000, help="steps of the two state machines together"
     )
     parser.add_argument("--first", type=int, default=0, help="number of the first batch of each part")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--output", type=Path, default=Path("runs/slow.json"))
-    arguments = parser.parse_args()
-    wanted = {part: int(arguments.steps * share) for part, share in SHARES.items()}
+    chosen = parser.parse_args()
+    wanted = {part: int(chosen.steps * share) for part, share in SHARES.items()}
     began, parts, violations = monotonic(), dict[str, dict[str, Any]](), list[str]()
     with ProcessPoolExecutor(
-        arguments.processes, multiprocessing.get_context("spawn"), max_tasks_per_child=20
+        chosen.processes, multiprocessing.get_context("spawn"), max_tasks_per_child=20
     ) as pool:
         for part, most in wanted.items():
             started, steps, receives, seconds, reached = monotonic(), 0, 0, 0.0, Counter[str]()
-            for number, batch in enumerate(campaign(pool, arguments.processes, part, most, arguments.first)):
+            for number, batch in enumerate(campaign(pool, chosen.processes, part, most, chosen.first)):
                 steps, receives, seconds = (
                     steps + batch.steps,
                     receives + batch.receives,
@@ -80,12 +75,12 @@ def main() -> None:
             }
     found = {
         "steps": sum(parts[part]["steps"] for part in SHARES),
-        "first": arguments.first,
+        "first": chosen.first,
         "seconds": round(monotonic() - began, 1),
         "parts": parts,
         "violations": violations,
     }
-    report(found, arguments.output, sound=not violations)
+    report(found, chosen.output, sound=not violations)
 
 
 if __name__ == "__main__":

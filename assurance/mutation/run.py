@@ -11,7 +11,6 @@ cosmic-ray starts an interpreter for each mutant, and doesn't select tests by li
 
 # ruff: noqa: T201 - a command prints
 
-import argparse
 import ast
 import contextlib
 import importlib
@@ -40,7 +39,7 @@ from coverage import CoverageData
 from hypothesis import settings
 
 from assurance.mutation.mutants import Mutant, apply, mutants_of
-from assurance.reports import report
+from assurance.reports import arguments, report
 
 ROOT = Path(__file__).parents[2]
 
@@ -344,27 +343,24 @@ def equivalent() -> Callable[[Mutant], bool]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--suite", choices=SUITES, default="protocol")
     parser.add_argument("--mutants", type=int, default=800)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--floor", type=float, default=0.85, help="share that must be killed")
     parser.add_argument("--modules", nargs="*", default=[], help="only these, for example codec shamir")
-    parser.add_argument("--output", type=Path, default=Path("runs/mutation.json"))
-    arguments = parser.parse_args()
+    chosen = parser.parse_args()
     os.chdir(ROOT)
     started = monotonic()
     for name in PRELOADED:
         importlib.import_module(name)
     # the same examples every time, no failures from a busy machine's clock, nothing left on disk
     settings.register_profile("mutation", derandomize=True, deadline=None, database=None)
-    suite, same = SUITES[arguments.suite], equivalent()
-    found = [mutant for path in modules_of(suite, arguments.modules) for mutant in mutants_of(ROOT, path)]
+    suite, same = SUITES[chosen.suite], equivalent()
+    found = [mutant for path in modules_of(suite, chosen.modules) for mutant in mutants_of(ROOT, path)]
     every = [mutant for mutant in found if not same(mutant)]
-    drawn = Random(arguments.seed).sample(every, min(arguments.mutants, len(every)))
+    drawn = Random(chosen.seed).sample(every, min(chosen.mutants, len(every)))
     with tempfile.TemporaryDirectory() as folder:
         seconds, data = baseline(Path(folder), suite)
         print(
@@ -373,7 +369,7 @@ def main() -> None:
         )
         work = [(m, tests_for(m, seconds, data)) for m in drawn]
         control(*work[0])
-        ends = verdicts(work, seconds, arguments.workers)
+        ends = verdicts(work, seconds, chosen.workers)
     modules: dict[str, Counter[str]] = defaultdict(Counter)
     for mutant, end in ends.items():
         modules[mutant.path][end] += 1
@@ -381,11 +377,11 @@ def main() -> None:
     score = 1 - counts["survived"] / len(ends)
     survivors = sorted((m for m, end in ends.items() if end == "survived"), key=lambda m: (m.path, m.line))
     summary = {
-        "seed": arguments.seed,
+        "seed": chosen.seed,
         "mutants": len(ends),
         "of": len(every),
         "score": round(score, 4),
-        "floor": arguments.floor,
+        "floor": chosen.floor,
         "seconds": round(monotonic() - started, 1),
         **{end: counts[end] for end in ("killed", HUNG, "survived")},
         "equivalent": len(found) - len(every),
@@ -393,7 +389,7 @@ def main() -> None:
         "by_operator": dict(Counter(f"{m.operator} {end}" for m, end in ends.items())),
         "survivors": [asdict(mutant) for mutant in survivors],
     }
-    report(summary, arguments.output, sound=score >= arguments.floor)
+    report(summary, chosen.output, sound=score >= chosen.floor)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """`make outages`: run every test of this folder, and write their figures to one file."""
 
-import argparse
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from assurance.reports import report
+from assurance.reports import arguments, report
 
 
 class Figures:
@@ -27,8 +26,7 @@ class Figures:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, required=True)
+    parser = arguments(__doc__)
     chosen, figures = parser.parse_args(), Figures()
     folder = Path(__file__).parent
     code = pytest.main(

@@ -3,25 +3,20 @@
 Prints a table; ends with status 1 if an attack gives more than is promised, or less than it shows elsewhere.
 """
 
-import argparse
 from dataclasses import asdict
-from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
 from assurance.attacks.reconstruction.scenarios import list_scenarios
-from assurance.reports import report
+from assurance.reports import arguments, report
 
 DIM, DRAWS = 64, 3
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--output", type=Path)
+    parser = arguments(__doc__)
     parser.add_argument("--dim", type=int, default=DIM)
     parser.add_argument("--draws", type=int, default=DRAWS)
     given = parser.parse_args()
