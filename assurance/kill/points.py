@@ -1,7 +1,8 @@
 """Points where the service makes something durable, found in its source, and those that no game reaches."""
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -82,22 +83,20 @@ def label_change(
 
 def commits() -> set[str]:
     """Return a label for each function that writes to the database."""
-    return {f"commit of {name}" for name in _functions(_commits)}
+    return {f"commit of {name}" for name, call in _calls() if _commits(call)}
 
 
 def writers() -> set[str]:
     """Return the functions that put or delete files."""
-    return set(_functions(_writes))
+    return {name for name, call in _calls() if _writes(call)}
 
 
 def appends() -> set[str]:
     """Return a label for each kind of event, and of message, in a round's journal."""
     kinds = {
         str(call.args[1].value)
-        for _, tree in _modules()
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and _called(call) == "Event"
-        if len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
+        for _, call in _calls()
+        if _called(call) == "Event" and len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
     }
     messages = {form.__name__ for form in (*get_args(Answer), Upload, Lost)}
     return {f"append of {kind}" for kind in (kinds - {"message"}) | messages}
@@ -109,26 +108,27 @@ def reachable() -> set[str]:
     return (commits() | files | appends() | COHORTS) - set(EXCEPTIONS)
 
 
-def _modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(SERVICE.rglob("*.py")):
-        if "migrations" not in path.parts:
-            name = ".".join(path.relative_to(SERVICE).with_suffix("").parts)
-            yield name, ast.parse(path.read_text("utf-8"))
+@cache
+def _calls() -> tuple[tuple[str, ast.Call], ...]:
+    """Return the service's calls, each with the function that it stands in."""
 
-
-def _functions(chosen: Callable[[ast.Call], bool]) -> Iterator[str]:
-    def visit(node: ast.AST, names: tuple[str, ...]) -> Iterator[str]:
+    def visit(node: ast.AST, names: tuple[str, ...]) -> Iterator[tuple[str, ast.Call]]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 yield from visit(child, (*names, child.name))
                 continue
-            if isinstance(child, ast.Call) and chosen(child):
-                yield ".".join(names)
+            if isinstance(child, ast.Call):
+                yield ".".join(names), child
             yield from visit(child, names)
 
-    for module, tree in _modules():
-        for name in visit(tree, ()):
-            yield f"{module}.{name}"
+    return tuple(
+        found
+        for path in sorted(SERVICE.rglob("*.py"))
+        if "migrations" not in path.parts
+        for found in visit(
+            ast.parse(path.read_text("utf-8")), path.relative_to(SERVICE).with_suffix("").parts
+        )
+    )
 
 
 def _commits(call: ast.Call) -> bool:
