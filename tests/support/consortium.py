@@ -75,6 +75,10 @@ POLLED = re.compile(
 """What members poll; how often, and between which of their requests, depends on the other members."""
 PATIENCE_S = 120.0
 """Time limit of one run of whole members."""
+LOOK_S, TOGETHER_S = 0.15, 0.02
+"""How long a leader waits for a message that may end a phase, and then for those that come with it."""
+ENDING_KINDS = {"Enrolment", "Pairing", "Reveal", "Erased"}
+"""Messages of which the last one leaves something to the leader."""
 
 
 class Stopped(BaseException):
@@ -147,7 +151,7 @@ class Consortium:
         self.sent: dict[str, list[Sent]] = {member: [] for member in self.ids}
         self.vectors = dict[tuple[str, str, str], list[Any]]()
         self.outcomes = dict[str, Any]()
-        self.over = threading.Event()
+        self.over, self.news = threading.Event(), threading.Event()
         self.roster = self.make_roster(1, readers=tuple(readers))
         self.name = self.operator.publish_roster(self.roster).federation
         self.publish(self.make_study())
@@ -515,12 +519,16 @@ class Consortium:
             self.sent = {member: [] for member in self.ids}
         with ThreadPoolExecutor(len(self.ids)) as pool:
             going = {member: pool.submit(self._join, member, period) for member in self.ids}
+            for each in going.values():
+                each.add_done_callback(lambda _: self.news.set())
             try:
                 end_s = time.monotonic() + PATIENCE_S
                 while waiting := {member for member, each in going.items() if not each.done()}:
-                    assert time.monotonic() < end_s, waiting
+                    assert time.monotonic() < end_s, (waiting, self.operator.cohort(self.cohort), going)
                     self._lead(waiting)
-                    time.sleep(0.15)
+                    self.news.wait(LOOK_S)
+                    time.sleep(TOGETHER_S)
+                    self.news.clear()
             finally:
                 self.over.set()
         self.over.clear()
@@ -662,6 +670,8 @@ class Tap(httpx.BaseTransport):
         answer = self.line.handle_request(request)
         if member in made.silent and kind_of(answer.headers, answer.content) == Certificate.__name__:
             raise Stopped
+        if sent.kind in ENDING_KINDS:
+            made.news.set()
         made.on_request(member, sent, "after")
         return made.on_answer(member, sent, answer)
 
