@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ from tests.support.consortium import (
     DIM,
     LEAST,
     NOISY,
+    PATIENCE_S,
     WITHHOLDING,
     Consortium,
     Stopped,
@@ -348,8 +350,18 @@ POISONS = (
 def test_7_poisoned_records_change_no_request(
     stage: Stage, tmp_path: Path, question: dict[str, Any], poisons: tuple[str, ...]
 ) -> None:
-    """Method, path, order, headers and lengths of all requests equal those of a run with clean records."""
+    """Method, path, order, headers and lengths of all requests equal those of a run with clean records.
+
+    No member votes or reveals before all are asked to: the coordinator asks none any more once enough have answered.
+    """
     with founded(stage, tmp_path, **question) as made:
+        all_asked = threading.Barrier(len(made.ids), timeout=PATIENCE_S)
+
+        def together(_: str, sent: Sent, moment: str) -> None:
+            if (sent.kind, moment) in {("Vote", "before"), ("Reveal", "before")}:
+                all_asked.wait()
+
+        made.on_request = together
 
         def traces(period: str, *kinds: str) -> dict[str, Any]:
             kinds = (*kinds, *["clean"] * len(made.ids))[: len(made.ids)]
