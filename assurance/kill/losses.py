@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from assurance.kill.damage import BLOBS, FILES, Fault, do_damage, list_faults
-from assurance.kill.pasts import STATES, Past, make_past
+from assurance.kill.pasts import STATES, Past, make_history, make_past
 from assurance.reports import arguments, report
 from service.coordination.repairing import repair_database
 from service.storage.folder import DATABASE_FILE
@@ -257,7 +257,8 @@ class Campaign:
     async def run(self, folder: Path) -> dict[str, Any]:
         """Try faults of each kind in turn, each in a state that has such a thing."""
         found, begun = Found(), time.monotonic()
-        pasts = [await make_past(folder / state, state) for state in STATES]
+        history = await make_history(folder / "history")
+        pasts = [await make_past(history, folder / state, state) for state in STATES]
         places = {each: [past for past in pasts if each in past.present] for each in list_faults()}
         chosen = [each for each, known in places.items() if known and self.only in f"{each[0]} {each[1]}"]
         random.Random(self.seed).shuffle(chosen)

@@ -105,11 +105,11 @@ class Past:
             backup.restore_backup(self.archive, into, key)
 
 
-async def make_past(folder: Path, state: str) -> Past:
-    """Play a federation with a history to a state."""
+async def make_history(folder: Path) -> Past:
+    """Play a federation with a history, and stop its coordinator."""
     party, clock = Members(SIX, readers=SIX[:1]), Clock()
     async with running(folder, clock) as server:
-        rounds, renewals = await _make_history(server, party)
+        rounds, renewals = await _play_history(server, party)
         shown = [each.shown_at for each in renewals if each.shown_at]
         shown += [f"{party.where}/roster", f"{party.where}/studies/{party.study.hash.hex()}"]
         for each in rounds:
@@ -118,16 +118,26 @@ async def make_past(folder: Path, state: str) -> Past:
                 for part in ("result", "result/sums", "result/weights", "transcript")
             ]
         served = {path: await _fetch(server, path) for path in shown}
+    return Past(folder, "", party, ahead_s=clock.ahead_s, served=served, renewals=renewals)
+
+
+async def make_past(history: Past, folder: Path, state: str) -> Past:
+    """Play a copy of a federation with a history to a state."""
+    past, clock = await history.copy(folder), Clock()
+    clock.ahead_s = history.ahead_s
+    party = past.party
+    async with running(folder, clock) as server:
         round_id = await _play_to(server, party, state)
         context = bytes.fromhex((await server.view(round_id))["context"]) if round_id else b""
         reader = server.signing(SIX[0], party.keys[SIX[0]])  # whose nonce is stored
-        assert (await reader.get(f"/v1/rounds/{rounds[0]}/result/sums")).status_code == 200
+        sums = next(path for path in past.served if path.endswith("/sums"))
+        assert (await reader.get(sums)).status_code == 200
     if state in {"checking", "freezing", "revealing"}:
         # A started coordinator adds up from storage what the stopped one held in memory.
         with patch.object(summing, "STORED_UPLOADS_MIN", 1):
             async with running(folder, clock) as server:
                 await _store_ranges(server)
-    past = Past(folder, state, party, round_id, context, clock.ahead_s, served, renewals)
+    past = replace(past, state=state, round_id=round_id, context=context, ahead_s=clock.ahead_s)
     if serving.SERVERS is None:
         backup.create_backup(folder, past.archive)
     return replace(past, present=frozenset(await list_present(await settings_of(folder))))
@@ -147,7 +157,7 @@ async def _fetch(server: Server, path: str) -> bytes:
     return answer.content
 
 
-async def _make_history(server: Server, party: Party) -> tuple[list[str], tuple[Renewal, ...]]:
+async def _play_history(server: Server, party: Party) -> tuple[list[str], tuple[Renewal, ...]]:
     """Finish two periods, and store something of every other kind."""
     await party.found(server)
     coordinator = server.coordinator

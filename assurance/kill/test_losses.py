@@ -11,7 +11,7 @@ import pytest
 
 from assurance.kill.damage import BLOB_FOLDERS, FLIPPED, LOST, TABLES, Fault, Kind
 from assurance.kill.losses import CHUNK_ELEMENTS, Found, try_fault
-from assurance.kill.pasts import Past, make_past
+from assurance.kill.pasts import Past, make_history, make_past
 from veilsum.protocol import round_spec
 
 NOTHING, PLAY, CLOSE, REPAIR = "nothing was needed", "it went on", "admin close", "db repair"
@@ -79,9 +79,10 @@ def _chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def pasts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Past]:
-    """A past in each state, played at its first use."""
+    """A past in each state, played at its first use, of one history."""
     folder = tmp_path_factory.mktemp("pasts")
-    return cache(lambda state: asyncio.run(make_past(folder / state, state)))
+    history = cache(lambda: asyncio.run(make_history(folder / "history")))
+    return cache(lambda state: asyncio.run(make_past(history(), folder / state, state)))
 
 
 def is_quick(fault: Fault) -> bool:
