@@ -147,9 +147,10 @@ def received(phase: CoordinatorPhase, reports: list[Erased]) -> CoordinatorPhase
     return phase
 
 
-@pytest.mark.parametrize(
-    ("members", "colluders"), [pytest.param(*each, marks=[SLOW] if each[0] > 6 else []) for each in allowed()]
-)
+PLAYED = [pytest.param(*each, marks=[SLOW] if each[0] > 6 else []) for each in allowed()]
+
+
+@pytest.mark.parametrize(("members", "colluders"), PLAYED)
 def test_every_split_of_vote_reveal_lie_and_return_ends_as_it_must(members: int, colluders: int) -> None:
     at = stage(members, colluders)
     quorum = at.certified.attempt.quorum
@@ -176,7 +177,7 @@ def test_every_split_of_vote_reveal_lie_and_return_ends_as_it_must(members: int,
             assert isinstance(end, VoidedByErasure if len(quiet) >= needed else Erasing)
 
 
-@pytest.mark.parametrize(("members", "colluders"), list(allowed()))
+@pytest.mark.parametrize(("members", "colluders"), PLAYED)
 def test_reveals_that_came_in_time_give_the_sum_a_repeat_or_an_erasure(members: int, colluders: int) -> None:
     at = stage(members, colluders)
     quorum, phase = at.revealing.attempt.quorum, at.revealing

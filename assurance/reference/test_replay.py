@@ -128,7 +128,7 @@ def sound(transcript: Transcript) -> bool:
     return False
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_both_blame_the_same_parties(seed: int, played: list[Transcript]) -> None:
     rng, blamed = random.Random(seed), Counter[int]()
     federation = rounds(1000 + seed)
