@@ -557,6 +557,8 @@ class Consortium:
         view = self.operator.cohort(self.cohort)
         if view.state == "enrolling" and waiting <= set(view.cards):
             self.operator.close_cohort(self.cohort)
+        if view.state == "pairing" and waiting <= set(view.paired):
+            self.stage.pass_time(view.deadline_s or 0.0)
         if view.state != "formed":
             return
         last = self.operator.round(view.rounds[-1]) if view.rounds else None
