@@ -12,28 +12,40 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+    nullcontext,
+)
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from unittest.mock import patch
 
 import httpx
 import uvicorn
+import uvloop
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from sqlalchemy import Connection, Executable
 
 from service.access.accepting import PooledServer
 from service.access.pool import Pool
 from service.app import create_app
-from service.coordination import jobs
+from service.coordination import jobs, solving
 from service.coordination.coordinator import Coordinator
 from service.coordination.rounds import LiveRound
 from service.http.callers import Allowance, Limits
 from service.settings import Settings
 from service.storage import clock as service_clock
+from service.storage import dialects
 from service.storage.database import Database
 from service.storage.dialects import PRAGMAS
 from service.storage.tables import metadata
@@ -46,6 +58,7 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Opening, parse_message
 from veilsum.protocol.rest import OCTETS_TYPE
 
+T = TypeVar("T")
 TOKEN = "the operator's own token"
 
 ROUTES: list[Any] = []
@@ -198,9 +211,11 @@ async def running(
     app = create_app(await settings_of(folder, **settings), clock)
     ROUTES.extend(app.router.routes if not ROUTES else ())
     app.router.routes[:] = ROUTES
-    async with app.router.lifespan_context(app), client_of(app, {}, Everybody(clock, TOKEN)) as client:
-        app.state.limits = limits or app.state.limits
-        yield Server(folder, app, client, clock)
+    # Before it solves, a coordinator looks for garbage among all that its process holds: here that is the whole suite.
+    with patch.object(solving, "give_back", lambda: None):
+        async with app.router.lifespan_context(app), client_of(app, {}, Everybody(clock, TOKEN)) as client:
+            app.state.limits = limits or app.state.limits
+            yield Server(folder, app, client, clock)
 
 
 async def carry_out(database: Database, *statements: Executable) -> None:
@@ -357,6 +372,8 @@ class Stage:
     server: Server
     portal: BlockingPortal
     url: str
+    turn: AbstractContextManager[object] = field(default_factory=nullcontext)
+    """Held while a request is answered."""
 
     def pass_time(self, until_s: float) -> None:
         """Move the clock of the coordinator and all members to `until_s`."""
@@ -393,7 +410,8 @@ class Line(httpx.BaseTransport):
         self.stage, self.app = stage, httpx.ASGITransport(stage.server.app)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        return self.stage.portal.call(self._answer, request)
+        with self.stage.turn:
+            return self.stage.portal.call(self._answer, request)
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         answer = await self.app.handle_async_request(request)
@@ -428,12 +446,36 @@ def kind_of(headers: Mapping[str, str], body: bytes) -> str:
     return type(parse_message(body)).__name__ if body and headers.get("content-type") == OCTETS_TYPE else ""
 
 
+class InlineExecutor(ThreadPoolExecutor):
+    """Run each work at once, where it is submitted."""
+
+    def submit(self, work: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
+        done = Future[Any]()
+        try:
+            done.set_result(work(*given, **named))
+        except BaseException as error:  # noqa: BLE001 - for the caller
+            done.set_exception(error)
+        return done
+
+
+class InlineLoop(uvloop.Loop):
+    """An event loop that runs at once what others give to threads."""
+
+    async def run_in_executor(self, _executor: Any, work: Callable[..., T], *given: Any) -> T:  # type: ignore[override]
+        return work(*given)
+
+
 @contextmanager
-def coordinator(folder: Path, max_wait_s: float = 2.0, clock: Clock | None = None) -> Iterator[Stage]:
+def coordinator(
+    folder: Path,
+    max_wait_s: float = 2.0,
+    clock: Clock | None = None,
+    loop: Callable[[], uvloop.Loop] = uvloop.new_event_loop,
+) -> Iterator[Stage]:
     logs.configure_logs(quiet=True)
     app = running(folder, clock, max_wait_s=max_wait_s, limits=Limits(UNLIMITED, UNLIMITED))
     with (
-        start_blocking_portal(backend_options={"use_uvloop": True}) as portal,
+        start_blocking_portal(backend_options={"loop_factory": loop}) as portal,
         portal.wrap_async_context_manager(app) as server,
         portal.wrap_async_context_manager(served(server)) as url,
     ):
@@ -444,10 +486,15 @@ def coordinator(folder: Path, max_wait_s: float = 2.0, clock: Clock | None = Non
 def standing(folder: Path) -> Iterator[Stage]:
     """Run a coordinator for stepwise flows: its clock stands still, it holds no long poll, and writes don't wait for the disk.
 
+    It answers one request at a time, with all its work on the event loop: a thread for each piece of it takes longer than most of them.
     It never compares all blobs with their digests, which takes real time, though the clock is put ahead by days.
     """
     with ExitStack() as ending:
         # What is patched applies to the connections that it opens at its start.
-        with patch.dict(PRAGMAS, synchronous="OFF"), patch.object(jobs, "SCRUB_DELAY_S", math.inf):
-            made = ending.enter_context(coordinator(folder, 0.0, Still()))
-        yield made
+        with (
+            patch.dict(PRAGMAS, synchronous="OFF"),
+            patch.object(dialects, "ThreadPoolExecutor", InlineExecutor),
+            patch.object(jobs, "SCRUB_DELAY_S", math.inf),
+        ):
+            made = ending.enter_context(coordinator(folder, 0.0, Still(), InlineLoop))
+        yield replace(made, turn=threading.Lock())
