@@ -86,12 +86,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Import and collect without the collector of cycles, a fifth of that time, and spare it all that was made."""
+    """Import and collect without the collector of cycles, a fifth of that time, and spare it all that was made. Then it comes seldom."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 20, 100)
         gc.enable()
 
 
