@@ -26,10 +26,12 @@ def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StateDatabase, "synchronous", "OFF")
 
 
-@pytest.fixture(autouse=True)
-def _short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def _short_chunks() -> Iterator[None]:
     """Shorten chunks, so that short vectors have several."""
-    monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 8)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(round_spec, "CHUNK_ELEMENTS", 8)
+        yield
 
 
 @pytest.fixture(scope="session")
