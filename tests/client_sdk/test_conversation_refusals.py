@@ -27,22 +27,21 @@ from veilsum.protocol.messages import ErasureRequest, Message, VoidRequest
 from veilsum.protocol.study import DAY_S
 from veilsum.study.result_files import material_file
 
+POLICIES: list[tuple[dict[str, Any], Cause]] = [
+    ({"members_min": 4}, Cause.POLICY_REFUSED),
+    ({"epsilon_max": 1.0}, Cause.POLICY_REFUSED),
+    ({"lifetime_max_s": 60.0}, Cause.POLICY_REFUSED),
+    ({"approved": {bytes(32)}}, Cause.STUDY_REFUSED),
+    ({"admin_key": b"x" * 32}, Cause.WRONG_FEDERATION),
+    ({}, Cause.ROSTER_ROLLBACK),
+]
+"""A member's new policies, and its old one after a new roster."""
+
 
 @pytest.mark.parametrize("form", [Ready, Opened])
-@pytest.mark.parametrize(
-    ("policy", "number", "cause"),
-    [
-        ({"members_min": 4}, 1, Cause.POLICY_REFUSED),
-        ({"epsilon_max": 1.0}, 1, Cause.POLICY_REFUSED),
-        ({"lifetime_max_s": 60.0}, 1, Cause.POLICY_REFUSED),
-        ({"approved": {bytes(32)}}, 1, Cause.STUDY_REFUSED),
-        ({}, 2, Cause.ROSTER_ROLLBACK),
-        ({"admin_key": b"x" * 32}, 1, Cause.WRONG_FEDERATION),
-        (None, 1, Cause.POLICY_REFUSED),
-    ],
-)
+@pytest.mark.parametrize("given_up", [False, True])
 def test_nothing_is_opened_or_sent_where_policy_or_roster_are_stricter_by_now(
-    consortium: Consortium, policy: dict[str, Any] | None, number: int, cause: Cause, form: type[MemberPhase]
+    consortium: Consortium, form: type[MemberPhase], *, given_up: bool
 ) -> None:
     """Or where the run was given up."""
     cohort = consortium.enrol()
@@ -52,34 +51,32 @@ def test_nothing_is_opened_or_sent_where_policy_or_roster_are_stricter_by_now(
     while (held := store.load_phase(bytes.fromhex(cohort))) and not isinstance(held.phase, form):
         next(steps)
     steps.close()
-    if policy is None:
+    policy, stricter = consortium.policy, POLICIES
+    if given_up:
         consortium.alone(consortium.member("member-0").give_up("study", "p1"))
-    else:
-        consortium.policy = replace(consortium.policy, **policy)
-    consortium.operator.publish_roster(consortium.make_roster(number))
-    with refusals.refused(cause, ...):
-        consortium.finish(round_id)
-    assert store.load_phase(bytes.fromhex(cohort)) == held
+        stricter = [({}, Cause.POLICY_REFUSED)]
+    for changes, cause in stricter:
+        if cause is Cause.ROSTER_ROLLBACK:
+            consortium.operator.publish_roster(consortium.make_roster(2))
+        consortium.policy = replace(policy, **changes)
+        with refusals.refused(cause, ...):
+            consortium.finish(round_id)
+        assert store.load_phase(bytes.fromhex(cohort)) == held, changes
     assert not consortium.requests("uploads")
 
 
-@pytest.mark.parametrize(
-    ("changes", "cause"),
-    [
+def test_a_view_that_is_not_of_this_round_or_of_no_end_is_refused(consortium: Consortium) -> None:
+    round_id = consortium.open_round(consortium.enrol())
+    for changes, cause in (
         ({"federation": "ab" * 32}, "wrong-federation"),
         ({"round": "0123456789abcdef"}, "malformed"),
         ({"state": "collecting", "ended": True}, "malformed"),
         ({"state": "done", "ended": False}, "malformed"),
-    ],
-    ids=["of another federation", "of another round", "ended before its end", "not ended at its end"],
-)
-def test_a_view_that_is_not_of_this_round_or_of_no_end_is_refused(
-    consortium: Consortium, changes: dict[str, Any], cause: str
-) -> None:
-    round_id = consortium.open_round(consortium.enrol())
-    consortium.shows(f"GET /v1/rounds/{round_id}", changed(**changes))
-    with refusals.refused(cause, ...):
-        consortium.finish(round_id)
+    ):
+        consortium.on_answer = unchanged
+        consortium.shows(f"GET /v1/rounds/{round_id}", changed(**changes))
+        with refusals.refused(cause, ...):
+            consortium.finish(round_id)
 
 
 def test_an_opening_of_another_round_is_refused(consortium: Consortium) -> None:
