@@ -19,7 +19,7 @@ from client_sdk.progress import Step
 from client_sdk.records import Records
 from client_sdk.store import Store
 from tests.support.answers import changed
-from tests.support.consortium import DIM, LEAST, WITHHOLDING, Consortium
+from tests.support.consortium import DIM, LEAST, WITHHOLDING, Consortium, unchanged
 from tests.support.refusals import refused
 from tests.support.serving import Stage
 from veilsum.calibration import FFCStatistics, solve_ffc
@@ -65,6 +65,13 @@ def counting(stage: Stage, tmp_path: Path) -> Counting:
     return Counting(stage, tmp_path)
 
 
+@pytest.fixture(scope="module")
+def both(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> tuple[Counting, str, dict[str, Any]]:
+    """Members that have counted and summed, the count, and their results."""
+    counting = Counting(stage, tmp_path_factory.mktemp("both"))
+    return counting, *counting.both()
+
+
 def counted(counting: Counting, member: str = "member-0") -> tuple[tuple[int, ...], ...]:
     """Return the sums of a member's recounts."""
     return tuple(each.sums for each in Store(counting.folder / member).ledger.load_history().counted)
@@ -101,8 +108,10 @@ def test_counts_that_leave_too_few_rows_end_the_run_once(stage: Stage, tmp_path:
     assert {type(result) for result in results.values()} == {Result}, results
 
 
-def test_one_call_counts_and_then_sums_without_the_rare_class(counting: Counting) -> None:
-    count, results = counting.both()
+def test_one_call_counts_and_then_sums_without_the_rare_class(
+    both: tuple[Counting, str, dict[str, Any]],
+) -> None:
+    counting, count, results = both
     assert {type(result) for result in results.values()} == {Result}, results
     pooled = FFCStatistics(DIM, 3, normalise=True)
     for member in counting.ids:
@@ -127,8 +136,8 @@ def test_one_call_counts_and_then_sums_without_the_rare_class(counting: Counting
         assert result.record.round == main
 
 
-def test_a_head_never_answers_what_was_withheld(counting: Counting) -> None:
-    _, results = counting.both()
+def test_a_head_never_answers_what_was_withheld(both: tuple[Counting, str, dict[str, Any]]) -> None:
+    _, _, results = both
     result = results["member-0"]
     features = -np.abs(np.random.default_rng(0).standard_normal((50, DIM)))
     scores = result.scores(features)
@@ -142,9 +151,11 @@ def test_a_head_never_answers_what_was_withheld(counting: Counting) -> None:
         result.predict(features[:, :-1])
 
 
-def test_a_head_is_not_judged_by_the_classes_that_it_never_answers(counting: Counting) -> None:
+def test_a_head_is_not_judged_by_the_classes_that_it_never_answers(
+    both: tuple[Counting, str, dict[str, Any]],
+) -> None:
     """A member of a withheld class would be told that the consortium's head is worse than its own."""
-    _, results = counting.both()
+    counting, _, results = both
     result, session = results["member-0"], counting.member("member-0").session
     features = np.random.default_rng(0).standard_normal((60, DIM))
     labels = result.predict(features)
@@ -198,25 +209,32 @@ def test_who_went_on_without_counting_takes_no_part_in_the_sum(counting: Countin
             counting.finish(round_id, "member-2")
 
 
-@pytest.mark.parametrize("times", [0, 2])
-def test_a_cohort_that_does_not_show_its_round_once_is_refused(counting: Counting, times: int) -> None:
+def test_a_cohort_that_does_not_show_its_round_once_is_refused(counting: Counting) -> None:
     cohort = counting.enrol()
     count = counting.open_round(cohort)
-    counting.shows("GET /v1/cohorts/[^/]*", changed(rounds=[count] * times))
-    results = counting.together(counting.contributions(count))
-    assert {fault.cause for fault in results.values()} == {Cause.MALFORMED}
+    for times in (0, 2):
+        counting.on_answer = unchanged
+        counting.shows("GET /v1/cohorts/[^/]*", changed(rounds=[count] * times))
+        results = counting.together(counting.contributions(count))
+        assert {fault.cause for fault in results.values()} == {Cause.MALFORMED}
 
 
-@pytest.mark.parametrize("lie", [{"holders": (3, 1, 3)}, {"holders": (3, 2, 3, 1)}, {"reached": (3,) * 8}])
-def test_counts_other_than_the_members_own_are_refused(counting: Counting, lie: dict[str, Any]) -> None:
+def test_counts_other_than_the_members_own_are_refused(counting: Counting) -> None:
     """Counts that withhold otherwise, or too few rows: assurance/attacks."""
-    counting.misstate(**lie)
-    _, results = counting.both()
-    assert {fault.cause for fault in results.values()} == {Cause.RESULT_MISMATCH}
+    cohort = counting.enrol()
+    count = counting.open_round(cohort)
+    for lie in ({"holders": (3, 1, 3)}, {"holders": (3, 2, 3, 1)}, {"reached": (3,) * 8}):
+        counting.on_answer = unchanged
+        counting.misstate(**lie)
+        results = counting.together(counting.contributions(count), stuck=counting.leading_on(cohort))
+        assert {fault.cause for fault in results.values()} == {Cause.RESULT_MISMATCH}, lie
+    counting.on_answer = unchanged
+    results = counting.together(counting.contributions(count))
+    assert {type(result) for result in results.values()} == {Result}, results
 
 
-def test_a_record_leaves_out_classes_that_there_are(counting: Counting) -> None:
-    count, results = counting.both()
+def test_a_record_leaves_out_classes_that_there_are(both: tuple[Counting, str, dict[str, Any]]) -> None:
+    counting, count, results = both
     result = results["member-0"]
 
     def verified(file: bytes | None = None, **changes: Any) -> None:

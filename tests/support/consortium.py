@@ -98,7 +98,7 @@ class Consortium:
     """Members' folders, an admin, an operator, and a study of the sums of features.
 
     Attributes:
-        made: all consortia, so that a fixture can close them.
+        made: those that have opened a member since a fixture closed them last.
         policy: of members that start from now on; it approves every study of `make_study`.
         open: the members whose flows are run step by step.
         given: records of whole members, if not `records(member, period)`.
@@ -129,7 +129,6 @@ class Consortium:
         rehearsal: Mapping[str, Any] | None = None,
         held_out: float = 0.0,
     ) -> None:
-        self.made.append(self)
         self.folder = folder
         self.admin = SigningKey(hashlib.sha256(str(folder).encode()).digest())
         self.coordinator_key = stage.server.coordinator.key
@@ -324,6 +323,8 @@ class Consortium:
         """Start a new process of this member, in place of the one before."""
         if member in self.open:
             self.open.pop(member).close()
+        if self not in self.made:
+            self.made.append(self)
         values: dict[str, Any] = {
             "policy": self.policy,
             "progress": lambda event: self.events.append((member, event)),
