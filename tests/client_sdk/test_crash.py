@@ -79,11 +79,20 @@ def drive(
             assert stuck(), "all wait for ever"
 
 
-@pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize(
-    ("question", "first"),
-    [({}, 1), ({}, 7), ({}, 13), (WITHHOLDING, 1), (WITHHOLDING, 9), (NOISY, 1), (NOISY, 9)],
-    ids=["exact", "exact", "exact", "withholding", "withholding", "noisy", "noisy"],
+    ("question", "first", "early"),
+    [
+        pytest.param(
+            question, first, early, id=f"{name}-{first}-{when}", marks=() if quick else pytest.mark.slow
+        )
+        for name, question, firsts in (
+            ("exact", {}, (1, 7, 13)),
+            ("withholding", WITHHOLDING, (9, 1)),
+            ("noisy", NOISY, (9, 1)),
+        )
+        for place, first in enumerate(firsts)
+        for when, early, quick in (("before", True, place % 2 == 0), ("after", False, place % 2 == 1))
+    ],
 )
 def test_the_same_bytes_leave_or_none(
     consortium: Consortium,
@@ -171,7 +180,9 @@ def until_cut(steps: Steps, last: int) -> Steps:
         yield state, effect
 
 
-@pytest.mark.parametrize("question", [{}, NOISY], ids=["exact", "noisy"])
+@pytest.mark.parametrize(
+    "question", [pytest.param({}, marks=pytest.mark.slow), NOISY], ids=["exact", "noisy"]
+)
 def test_a_power_cut_after_any_request_takes_nothing_that_it_rests_on(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: dict[str, Any]
 ) -> None:
