@@ -1,8 +1,7 @@
 """Members whose keys for an attempt expire, at its latest end by their own clocks, before they know how it ended."""
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -51,24 +50,12 @@ def join(consortium: Consortium, *, once: bool) -> None:
     assert isinstance(results["member-4"], Result)
 
 
-@contextmanager
-def copied(consortium: Consortium, member: str = "member-4") -> Iterator[None]:
-    """Give a member its folder of before back at the end."""
-    home, copy = consortium.folder / member, consortium.folder / "copy"
-    consortium.close()
-    shutil.copytree(home, copy)
-    yield
-    consortium.close()
-    shutil.rmtree(home)
-    copy.rename(home)
-
-
 def test_a_member_that_was_counted_gets_the_result(five: Consortium) -> None:
     """By hand, as an agent, and after another round."""
     round_id = run_without(five, "member-4")
     five.clock.ahead_s += 2 * DAY_S
     for first in (lambda: None, partial(join, five, once=True), partial(join, five, once=False)):
-        with copied(five):
+        with five.copied("member-4"):
             first()
             assert finish(five, "member-4", round_id).counted
     run_another(five)
@@ -200,7 +187,7 @@ def test_a_step_keeps_its_result_if_the_next_one_was_erased_unopened(stage: Stag
     consortium.expire(later)
     assert consortium.operator.round(later).state == "erasing"
     for asks in ((mean, later), (later, mean)):
-        with copied(consortium):
+        with consortium.copied("member-4"):
             for round_id in asks:
                 with ended("erasing") if round_id == later else nullcontext():
                     assert finish(consortium, "member-4", round_id).counted

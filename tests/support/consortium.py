@@ -7,6 +7,7 @@ Members' requests are recorded, and the coordinator's answers may be changed.
 
 import hashlib
 import re
+import shutil
 import sqlite3
 import threading
 import time
@@ -344,6 +345,17 @@ class Consortium:
     def state(self, member: str) -> dict[str, Any]:
         """Return all that a member has stored."""
         return stored_in(self.folder / member)
+
+    @contextmanager
+    def copied(self, member: str) -> Iterator[None]:
+        """Give a member its folder of before back at the end."""
+        home, copy = self.folder / member, self.folder / "copy"
+        self.close()
+        shutil.copytree(home, copy)
+        yield
+        self.close()
+        shutil.rmtree(home)
+        copy.rename(home)
 
     def enrol(self, period: str = "p1", repeats: str | None = None) -> str:
         """Form a cohort of all members."""
