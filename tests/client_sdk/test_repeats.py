@@ -31,7 +31,9 @@ def other_study(consortium: Consortium, **question: Any) -> Study:
     return study
 
 
-@pytest.mark.parametrize("question", [{}, WITHHOLDING], ids=["exact", "withholding"])
+@pytest.mark.parametrize(
+    "question", [pytest.param({}, marks=pytest.mark.slow), WITHHOLDING], ids=["exact", "withholding"]
+)
 def test_another_extractor_sums_the_same_rows(stage: Stage, tmp_path: Path, question: dict[str, Any]) -> None:
     consortium = Consortium(stage, tmp_path, members=5, question=question)
     context = summed(consortium)
@@ -71,30 +73,36 @@ def test_another_extractor_sums_the_same_rows(stage: Stage, tmp_path: Path, ques
         consortium.alone(consortium.member("member-0").enrol(third, consortium.records("member-0")))
 
 
-LACKING = ["a record", "a usable row", "a label", "non-zero features", "rows for another sum"]
+def declined(consortium: Consortium, cohort: str, records: Records) -> None:
+    with pytest.raises(Declined, match="again"):
+        consortium.alone(consortium.member("member-0").enrol(cohort, records))
 
 
-@pytest.mark.parametrize("lacking", LACKING)
-def test_another_extractor_needs_all_rows_and_enough_of_them(
-    stage: Stage, tmp_path: Path, lacking: str
-) -> None:
-    consortium = Consortium(stage, tmp_path, members=3 if lacking == "rows for another sum" else 5)
+def test_another_extractor_needs_all_rows(stage: Stage, tmp_path: Path) -> None:
+    consortium = Consortium(stage, tmp_path, members=5)
     context = summed(consortium)
     other_study(consortium)
     again = consortium.open_cohort("p1", context)
-    features, labels = consortium.data("member-0")
-    ids = [f"p1-{row}" for row in range(len(labels))]
-    match lacking:
-        case "a record":
-            ids[3] = "another"
-        case "a usable row":
-            features[3] = np.nan
-        case "a label":
-            labels[3] = 1 - labels[3]
-        case "non-zero features":
-            features[:, 1:] = 0
-    with pytest.raises(Declined, match="again"):
-        consortium.alone(consortium.member("member-0").enrol(again, Records(features, labels, ids)))
+    for lacking in ("a record", "a usable row", "a label", "non-zero features"):
+        features, labels = consortium.data("member-0")
+        ids = [f"p1-{row}" for row in range(len(labels))]
+        match lacking:
+            case "a record":
+                ids[3] = "another"
+            case "a usable row":
+                features[3] = np.nan
+            case "a label":
+                labels[3] = 1 - labels[3]
+            case "non-zero features":
+                features[:, 1:] = 0
+        with consortium.copied("member-0"):
+            declined(consortium, again, Records(features, labels, ids))
+
+
+def test_another_extractor_needs_enough_rows_for_another_sum(consortium: Consortium) -> None:
+    context = summed(consortium)
+    other_study(consortium)
+    declined(consortium, consortium.open_cohort("p1", context), consortium.records("member-0"))
 
 
 def test_an_answer_for_an_earlier_attempt_s_records_is_none_for_fresh_ones(
