@@ -11,7 +11,7 @@ from tests.support.consortium import WITHHOLDING, Consortium, hostile, unchanged
 from tests.support.serving import Stage
 from veilsum.protocol.causes import Cause
 
-QUESTION = {**WITHHOLDING, "withhold": {"margin": 1}, "members_min": 6}
+QUESTION = {**WITHHOLDING, "withhold": {"margin": 1}, "members_min": 5}
 
 
 def known(consortium: Consortium) -> set[Any]:
@@ -25,7 +25,7 @@ def causes(results: dict[str, Any]) -> set[Any]:
 
 
 def test_what_a_count_was_made_of_is_shown_late(stage: Stage, tmp_path: Path) -> None:
-    consortium = Consortium(stage, tmp_path, 8, question=QUESTION)
+    consortium = Consortium(stage, tmp_path, 5, question=QUESTION)
     first, second = consortium.enrol(), consortium.enrol()
     waiting = consortium.open_round(first)
     consortium.shows("GET .*/disclosure/.*", refused(Cause.WRONG_PHASE))
@@ -42,6 +42,6 @@ def test_what_a_count_was_made_of_is_shown_late(stage: Stage, tmp_path: Path) ->
     # The sum of all but one, under a history without the sum of all: their difference is one member's vector.
     with hostile(consortium, links=links, over=()):
         without = consortium.open_round(first)
-    results = consortium.together(consortium.contributions(without, consortium.ids[:7]))
+    results = consortium.together(consortium.contributions(without, consortium.ids[:4]))
     assert causes(results) == {Cause.OUTCOME_MISSING}
     assert {(each.head, each.length, each.settled) for each in known(consortium)} == {before}
