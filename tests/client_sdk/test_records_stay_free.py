@@ -296,7 +296,13 @@ def data_of(consortium: Consortium, member: str, period: str, *, rare: bool = Fa
     return rng.standard_normal((60, DIM)), labels
 
 
-@pytest.mark.parametrize("when", SLEEPS)
+@pytest.mark.parametrize(
+    "when",
+    [
+        "after its announcement in the rows",
+        pytest.param("through the sum after the rows", marks=pytest.mark.slow),
+    ],
+)
 def test_a_laptop_that_sleeps_keeps_its_records_for_the_next_month(
     stage: Stage, tmp_path: Path, when: str
 ) -> None:
