@@ -13,7 +13,7 @@ from tests.support.consortium import Consortium
 from veilsum.protocol.rest import STATE_HEADER, VERSION_HEADER
 from veilsum.system.intervals import UNPACED_CHANGES
 
-LOOKS, AT_ONCE = 80, UNPACED_CHANGES + 3
+LOOKS, AT_ONCE = 60, UNPACED_CHANGES + 3
 """How often a test has a member ask, and how many of these requests may come at once."""
 LIVELY = itertools.count(1_000)
 REQUESTS = "GET .*/requests/.*"
