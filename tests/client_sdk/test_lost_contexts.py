@@ -1,6 +1,5 @@
 """A coordinator does not know an attempt that members took part in. The admin closes it, and they take part again."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from client_sdk.errors import NoResult, PeerFault
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from tests.support.consortium import Consortium
-from tests.support.serving import Stage, standing
+from tests.support.serving import snapshot, standing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import Lost
 from veilsum.protocol.study import DAY_S
@@ -22,32 +21,27 @@ class Restored:
     """A federation whose coordinator is restored from a backup: by default of the time when its first cohort had formed."""
 
     def __init__(self, folder: Path, cohorts: int = 1) -> None:
-        self.now, self.backup = folder / "now", folder / "backup"
-        with standing(self.now) as stage:
-            self.made = Consortium(stage, folder / "members")
-            self.cohorts = [self.made.enrol() for _ in range(cohorts)]
-        shutil.copytree(self.now, self.backup)
+        self.folder, self.count = folder, cohorts
 
     @contextmanager
     def before(self) -> Iterator[tuple[Consortium, str]]:
-        """Run the coordinator with a round that the backup does not know."""
-        with self._attached(self.now):
+        """Run the coordinator with a round that its backup does not know."""
+        with standing(self.folder / "now") as stage:
+            self.made = Consortium(stage, self.folder / "members")
+            self.cohorts = [self.made.enrol() for _ in range(self.count)]
+            snapshot(self.folder / "now", self.folder / "backup")
             round_id = self.made.open_round(self.cohorts[0] if self.cohorts else self.made.enrol())
             self.context = self.made.round(round_id).attempt.context
             yield self.made, round_id
+            self.made.close()
 
     @contextmanager
     def after(self, passed_s: float = 2 * DAY_S) -> Iterator[Consortium]:
         """Run the coordinator on the backup; by default the round's latest end has passed."""
-        with self._attached(self.backup) as stage:
+        with standing(self.folder / "backup") as stage:
+            self.made.attach(stage)
             stage.pass_time(stage.server.clock() + passed_s)
             yield self.made
-
-    @contextmanager
-    def _attached(self, folder: Path) -> Iterator[Stage]:
-        with standing(folder) as stage:
-            self.made.attach(stage)
-            yield stage
             self.made.close()
 
     def close(self) -> None:
