@@ -79,16 +79,18 @@ def test_canaries_stand_in_one_place_under_their_ids(consortium: Consortium) -> 
 def test_a_run_with_canaries_sums_what_one_without_them_sums(
     consortium: Consortium, pack: CanaryPack
 ) -> None:
-    consortium.given = {
-        member: with_canaries(consortium.records(member), rows=place * ROWS)
-        for place, member in enumerate(consortium.ids, 1)
-    }
-    consortium.play()
-    assert consortium.refusals() == set()
-    assert consortium.total(consortium.last.round) == consortium.expected(consortium.last.round)
+    cohort, flows = consortium.open_cohort(), {}
+    for place, member in enumerate(consortium.ids, 1):
+        given = with_canaries(consortium.records(member), rows=place * ROWS)
+        flows[member] = consortium.member(member).enrol(cohort, given)
+    consortium.together(flows)
+    results = consortium.run(cohort)
+    assert {type(result) for result in results.values()} == {Result}, results
+    [round_id] = consortium.rounds
+    assert consortium.total(round_id) == consortium.expected(round_id)
     assert len(consortium.requests("/canaries/")) == len(consortium.ids)
-    with consortium.sdk("member-0") as member:
-        assert member.canaries(consortium.study.hash).inputs == pack.inputs
+    found = consortium.alone(consortium.member("member-0").canaries(consortium.study.hash))
+    assert found.inputs == pack.inputs
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,11 @@ def test_a_pack_that_is_missing_or_another_is_refused(consortium: Consortium, pa
         consortium.alone(consortium.member("member-0").canaries(consortium.study.hash))
 
 
-@pytest.mark.parametrize("question", [{}, WITHHOLDING, NOISY], ids=["exact", "withholding", "noisy"])
+@pytest.mark.parametrize(
+    "question",
+    [pytest.param({}, marks=pytest.mark.slow), WITHHOLDING, NOISY],
+    ids=["exact", "withholding", "noisy"],
+)
 def test_a_rehearsal_sums_canaries_without_noise_and_leaves_no_record_held(
     consortium: Consortium, pack: CanaryPack, question: dict[str, Any]
 ) -> None:
