@@ -295,11 +295,11 @@ def test_an_answer_has_as_long_as_a_slow_line_takes(
     real_run: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "BYTES_PER_S_MIN", 1000)
-    size = 100 * 40  # over at least a second
+    size = 50 * 40  # over at least half a second
     with answering(drip(HEAD + b"content-length: %d\r\n\r\n" % size, b"x" * 40)) as url:
         outcome = real_run(one(Request("GET", "/")), url)
         assert outcome.body == b"x" * size
-        assert isinstance(real_run(one(Request("GET", "/", limit_s=0.5)), url), Unreached)
+        assert isinstance(real_run(one(Request("GET", "/", limit_s=0.25)), url), Unreached)
 
 
 def test_an_exception_reaches_the_flow_which_may_go_on(run: Runner) -> None:
