@@ -63,19 +63,23 @@ def test_agents_see_a_run_to_its_result(stage: Stage, tmp_path: Path, question: 
     assert {type(each) for each in results.values()} == {Result}, results
     assert {each.record.step for each in results.values()} == {"sum"}
     assert all(each.counted for each in results.values())
-    ends = consortium.together({m: consortium.open[m].next_result(agent) for m, agent in agents.items()})
-    assert ends == dict.fromkeys(consortium.ids)
+    assert next_of(consortium, agents) == dict.fromkeys(consortium.ids)
+
+
+def agents_of_three_periods(consortium: Consortium) -> dict[str, Agent]:
+    """Return agents that have the records of three periods."""
+    made = {}
+    for member in consortium.ids:
+        features, labels = zip(
+            *(consortium.data(member, period) for period in ("p1", "p2", "p3")), strict=True
+        )
+        records = Records(np.vstack(features), np.concatenate(labels), list(range(sum(map(len, labels)))))
+        made[member] = consortium.member(member).make_agent(records)
+    return made
 
 
 def test_agents_go_on_from_run_to_run(consortium: Consortium) -> None:
-    features = {m: np.vstack([consortium.data(m, p)[0] for p in ("p1", "p2", "p3")]) for m in consortium.ids}
-    labels = {
-        m: np.concatenate([consortium.data(m, p)[1] for p in ("p1", "p2", "p3")]) for m in consortium.ids
-    }
-    agents = {
-        m: consortium.member(m).make_agent(Records(features[m], labels[m], list(range(len(labels[m])))))
-        for m in consortium.ids
-    }
+    agents = agents_of_three_periods(consortium)
     for period, rows in (("p1", 40), ("p2", 20), ("p3", 0)):
         results = next_of(consortium, agents, period)
         if rows:
@@ -117,9 +121,8 @@ def test_a_coordinator_that_shows_no_runs_does_not_end_an_agent(
     assert {type(each) for each in results.values()} == {Result}, results
     assert any("malformed: a proxy's page" in event.detail for _, event in consortium.events)
     left.append(1)
-    agent = consortium.agents()["member-0"]
     with refused("malformed"):
-        consortium.alone(consortium.open["member-0"].next_result(agent))
+        consortium.alone(consortium.agent_flows()["member-0"])
 
 
 def test_a_manifest_that_comes_damaged_is_asked_for_again(consortium: Consortium) -> None:
@@ -174,9 +177,8 @@ def test_records_that_do_not_fit_one_study_do_not_end_an_agent(consortium: Conso
     assert any(re.search(r"\b3\b.*\b4\b", event.detail) for _, event in consortium.events)
     consortium.publish(other)
     consortium.open_cohort("p2")
-    agent = consortium.agents()["member-0"]
     with pytest.raises(ShapeMismatch):
-        consortium.alone(consortium.open["member-0"].next_result(agent))
+        consortium.alone(consortium.agent_flows()["member-0"])
 
 
 def test_a_voided_attempt_is_followed_by_the_next(consortium: Consortium) -> None:
@@ -214,18 +216,15 @@ def test_an_agent_that_missed_how_a_sum_failed_takes_part_in_its_repeat(
     consortium: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing(monkeypatch)
-    flows = consortium.agent_flows()
-    stuck = opening(consortium, "p1")
-    consortium.together(flows, stuck=stuck, vanish={"member-0": "chunks/1"})
+    consortium.together(consortium.agent_flows(), opening(consortium, "p1"), {"member-0": "chunks/1"})
     [round_id] = consortium.rounds
-    others = {m: consortium.member(m).make_agent(consortium.records(m)) for m in consortium.ids[1:]}
-    flows = {m: consortium.open[m].next_result(agent) for m, agent in others.items()}
+    flows = consortium.agent_flows(once=False)
+    flows.pop("member-0").close()
     consortium.together(flows, stuck=consortium.expiring(round_id))
     failed = consortium.operator.round(round_id)
     assert failed.state == "failed"
     again = consortium.open_cohort("p1", failed.context)
-    flows = consortium.agent_flows()
-    results = consortium.together(flows, stuck=consortium.leading_on(again))
+    results = consortium.together(consortium.agent_flows(), stuck=consortium.leading_on(again))
     assert {type(each) for each in results.values()} == {Result}, results
 
 
@@ -253,13 +252,7 @@ def test_an_agent_answers_no_other_period_than_the_one_it_chose(consortium: Cons
 
 def test_an_agent_enrols_in_other_runs_while_a_round_lets_it_wait(consortium: Consortium) -> None:
     other_study = consortium.make_study({"name": "other"}, loss=90)
-    data = {m: [consortium.data(m, p) for p in ("p1", "p2", "p3")] for m in consortium.ids}
-    agents = {}
-    for member, parts in data.items():
-        features, labels = np.vstack([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
-        agents[member] = consortium.member(member).make_agent(
-            Records(features, labels, list(range(len(labels))))
-        )
+    agents = agents_of_three_periods(consortium)
     first = consortium.open_cohort("p1")
     flows = {m: consortium.steps(consortium.open[m].next_result(a)) for m, a in agents.items()}
     silent = flows.pop("member-2")
@@ -278,18 +271,13 @@ def test_an_agent_enrols_in_other_runs_while_a_round_lets_it_wait(consortium: Co
 
 
 def test_agents_help_to_end_an_overdue_round(consortium: Consortium) -> None:
-    agents = consortium.agents()
     stuck = opening(consortium, "p1")
-    flows = {m: consortium.open[m].next_result(agent) for m, agent in agents.items()}
-    consortium.together(flows, stuck=stuck, vanish=dict.fromkeys(consortium.ids, "chunks/1"))
+    consortium.together(consortium.agent_flows(), stuck, dict.fromkeys(consortium.ids, "chunks/1"))
     [round_id] = consortium.rounds
     consortium.stage.pass_time(consortium.operator.round(round_id).spec.latest_end_s)
     assert consortium.operator.round(round_id).state == "erasing"
-    again = {m: consortium.member(m).make_agent(consortium.records(m), once=False) for m in consortium.ids}
     [cohort] = consortium.cohorts
-    results = consortium.together(
-        {m: consortium.open[m].next_result(a) for m, a in again.items()}, stuck=consortium.leading_on(cohort)
-    )
+    results = consortium.together(consortium.agent_flows(once=False), stuck=consortium.leading_on(cohort))
     assert consortium.operator.round(round_id).state == "erased"
     assert {type(each) for each in results.values()} == {Result}, results
 
@@ -301,8 +289,7 @@ def test_agents_that_were_away_help_to_end_a_round_after_its_study_has_expired(
     consortium.run_until(consortium.member("member-0").contribute(round_id), "chunks/1")
     consortium.stage.pass_time(consortium.clock() + 100 * DAY_S)
     assert consortium.operator.round(round_id).state == "erasing"
-    agents = consortium.agents(once=False)
-    consortium.together({m: consortium.open[m].next_result(agent) for m, agent in agents.items()})
+    consortium.together(consortium.agent_flows(once=False))
     assert consortium.operator.round(round_id).state == "erased"
     # Now nothing is left to show of the study.
     assert consortium.operator.runs(consortium.name).runs == ()
@@ -313,11 +300,7 @@ def test_a_newer_period_is_joined_where_the_operator_of_a_formed_cohort_has_left
 ) -> None:
     consortium.enrol("p1")
     newer = consortium.open_cohort("p2")
-    agents = {
-        m: consortium.member(m).make_agent(consortium.records(m, "p2"), once=True) for m in consortium.ids
-    }
-    flows = {m: consortium.open[m].next_result(agent) for m, agent in agents.items()}
-    results = consortium.together(flows, stuck=consortium.leading_on(newer))
+    results = consortium.together(consortium.agent_flows("p2"), stuck=consortium.leading_on(newer))
     assert {type(each) for each in results.values()} == {Result}, results
     assert {each.record.period for each in results.values()} == {"p2"}
     assert {run.period: run.given_up for run in consortium.open["member-0"].ledger()} == {
@@ -365,17 +348,15 @@ def test_a_round_that_ended_without_this_member_asks_nothing_of_it(five: Consort
     others = five.contributions(voided, five.ids[:4])
     five.together(others, stuck=five.expiring(voided))
     assert five.operator.round(voided).state == "voided"
-    agents, before = five.agents(), len(five.events)
-    waiting = five.open["member-4"].next_result(agents["member-4"])
-    five.together({"member-4": waiting})
+    waiting, before = five.agent_flows(), len(five.events)
+    five.together({"member-4": waiting["member-4"]})
     said = [event.detail for _, event in five.events[before:]]
     assert not [each for each in said if RunEnd.VOIDED.member in each]
 
 
 def test_an_agent_says_that_it_waits_for_the_operator_of_a_formed_cohort(consortium: Consortium) -> None:
     consortium.enrol()
-    agent = consortium.agents()["member-0"]
-    assert consortium.together({"member-0": consortium.open["member-0"].next_result(agent)}) == {}
+    assert consortium.together({"member-0": consortium.agent_flows()["member-0"]}) == {}
     assert any("operator" in event.detail for _, event in consortium.events)
 
 

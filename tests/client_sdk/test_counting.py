@@ -37,15 +37,10 @@ HOLD = ((0, 1, 2), (0, 2), (0, 1, 2))
 class Counting(Consortium):
     """Members with different classes."""
 
-    def __init__(self, stage: Stage, folder: Path, members: int = 3, **changes: Any) -> None:
+    def __init__(self, stage: Stage, folder: Path, **changes: Any) -> None:
         records = {"least": LEAST, "most": 80, "least_per_class": LEAST, "rows_per_id": 1}
-        values = {
-            **WITHHOLDING,
-            "classes": list("abc"),
-            "members_min": 3 if members == 3 else members - 1,
-            "records": records,
-        }
-        super().__init__(stage, folder, members, question={**values, **changes})
+        values = {**WITHHOLDING, "classes": list("abc"), "records": records}
+        super().__init__(stage, folder, question={**values, **changes})
 
     def data(self, member: str, period: str = "p1") -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         place = self.ids.index(member)
@@ -77,21 +72,13 @@ def counted(counting: Counting, member: str = "member-0") -> tuple[tuple[int, ..
     return tuple(each.sums for each in Store(counting.folder / member).ledger.load_history().counted)
 
 
-ONE: dict[str, Any] = {
-    "classes": list("ab"),
-    "records": {"least": LEAST, "most": 80, "least_per_class": LEAST, "rows_per_id": 1},
-}
-"""Two classes, one of which too few members hold."""
-
-
 def test_counts_that_leave_too_few_rows_end_the_run_once(stage: Stage, tmp_path: Path) -> None:
-    counting = Counting(stage, tmp_path, **ONE)
+    counting = Counting(stage, tmp_path, classes=list("ab"))  # one of which too few members hold
     cohort = counting.enrol()
     count = counting.open_round(cohort)
 
     def join(*, once: bool = True) -> dict[str, Any]:
-        agents = counting.agents("p2", once=once)
-        return counting.together({m: counting.open[m].next_result(agent) for m, agent in agents.items()})
+        return counting.together(counting.agent_flows("p2", once=once))
 
     ends = join()
     assert {type(end) for end in ends.values()} == {NoResult}, ends
@@ -102,9 +89,7 @@ def test_counts_that_leave_too_few_rows_end_the_run_once(stage: Stage, tmp_path:
     assert join() == join(once=False) == {}
     counting.publish(counting.make_study({"name": "other"}, withhold=None, loss=90))
     other = counting.open_cohort("p2")
-    agents = counting.agents("p2")
-    flows = {m: counting.open[m].next_result(agent) for m, agent in agents.items()}
-    results = counting.together(flows, stuck=counting.leading_on(other))
+    results = counting.together(counting.agent_flows("p2"), stuck=counting.leading_on(other))
     assert {type(result) for result in results.values()} == {Result}, results
 
 
