@@ -43,8 +43,9 @@ def test_a_member_has_one_conversation_at_a_time(consortium: Consortium) -> None
     next(conversations.enrol(cohort))
 
 
-def test_an_asynchronous_member_stays_in_one_event_loop(consortium: Consortium) -> None:
+def test_an_asynchronous_member_stays_in_one_event_loop(served: Stage, tmp_path: Path) -> None:
     """Its connections belong to the event loop that made them."""
+    consortium = Consortium(served, tmp_path / "federation")
     identity = Identity.load(consortium.folder / "member-0")
     member = AsyncMember(consortium.stage.url, identity, consortium.policy)
 

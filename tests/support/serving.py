@@ -367,11 +367,11 @@ async def two(
 
 @dataclass(frozen=True)
 class Stage:
-    """The real app, also served over HTTP, for many federations."""
+    """The real app for many federations, also served over HTTP by `coordinator`."""
 
     server: Server
     portal: BlockingPortal
-    url: str
+    url: str = "http://127.0.0.1:8000"
     turn: AbstractContextManager[object] = field(default_factory=nullcontext)
     """Held while a request is answered."""
 
@@ -466,20 +466,26 @@ class InlineLoop(uvloop.Loop):
 
 
 @contextmanager
-def coordinator(
-    folder: Path,
-    max_wait_s: float = 2.0,
-    clock: Clock | None = None,
-    loop: Callable[[], uvloop.Loop] = uvloop.new_event_loop,
+def coordinator(folder: Path, max_wait_s: float = 2.0) -> Iterator[Stage]:
+    with (
+        staged(folder, max_wait_s) as made,
+        made.portal.wrap_async_context_manager(served(made.server)) as url,
+    ):
+        yield replace(made, url=url)
+
+
+@contextmanager
+def staged(
+    folder: Path, max_wait_s: float, clock: Clock | None = None, loop: type[uvloop.Loop] = uvloop.Loop
 ) -> Iterator[Stage]:
+    """Run the app without serving it over HTTP."""
     logs.configure_logs(quiet=True)
     app = running(folder, clock, max_wait_s=max_wait_s, limits=Limits(UNLIMITED, UNLIMITED))
     with (
         start_blocking_portal(backend_options={"loop_factory": loop}) as portal,
         portal.wrap_async_context_manager(app) as server,
-        portal.wrap_async_context_manager(served(server)) as url,
     ):
-        yield Stage(server, portal, url)
+        yield Stage(server, portal)
 
 
 @contextmanager
@@ -487,6 +493,7 @@ def standing(folder: Path) -> Iterator[Stage]:
     """Run a coordinator for stepwise flows: its clock stands still, it holds no long poll, and writes don't wait for the disk.
 
     It answers one request at a time, with all its work on the event loop: a thread for each piece of it takes longer than most of them.
+    It is not served over HTTP.
     It never compares all blobs with their digests, which takes real time, though the clock is put ahead by days.
     """
     with ExitStack() as ending:
@@ -496,5 +503,5 @@ def standing(folder: Path) -> Iterator[Stage]:
             patch.object(dialects, "ThreadPoolExecutor", InlineExecutor),
             patch.object(jobs, "SCRUB_DELAY_S", math.inf),
         ):
-            made = ending.enter_context(coordinator(folder, 0.0, Still(), InlineLoop))
+            made = ending.enter_context(staged(folder, 0.0, Still(), InlineLoop))
         yield replace(made, turn=threading.Lock())
