@@ -110,18 +110,14 @@ def test_parts_that_are_not_the_rounds_are_refused(combined: tuple[Consortium, l
         bare.verify(results)
 
 
-def test_rounds_of_another_question_do_not_add_up(consortium: Consortium) -> None:
-    results = results_of(consortium, "p1")
+def test_rounds_of_another_question_or_for_other_readers_do_not_add_up(
+    combined: tuple[Consortium, list[Result]],
+) -> None:
+    consortium, results = combined
     consortium.publish(consortium.make_study({"version": 2}, loss=90))
-    results += results_of(consortium, "p2")
-    with refused("result-mismatch", "coordinator"):
-        made(consortium, results).verify(results)
-
-
-def test_a_head_for_members_adds_nothing_to_one_for_anyone(consortium: Consortium) -> None:
-    results = results_of(consortium, "p1")
+    other = results_of(consortium, "p3")
     consortium.after["readers"] = "anyone"
-    consortium.publish(consortium.make_study({"version": 2}))
-    results += results_of(consortium, "p2")
-    with refused("result-mismatch", "coordinator"):
-        made(consortium, results).verify(results)
+    consortium.publish(consortium.make_study({"version": 3}))
+    for each in (other, results_of(consortium, "p4")):
+        with refused("result-mismatch", "coordinator"):
+            made(consortium, [results[0], *each]).verify([results[0], *each])
