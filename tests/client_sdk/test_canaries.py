@@ -119,14 +119,9 @@ def test_nothing_is_answered_while_canaries_differ(
 @pytest.mark.usefixtures("pack")
 def test_an_agent_ends_its_only_run_and_otherwise_waits_for_another(consortium: Consortium) -> None:
     consortium.open_cohort()
-    agents = consortium.agents()
-    results = consortium.together(
-        {member: consortium.open[member].next_result(agents[member]) for member in agents}
-    )
+    results = consortium.together(consortium.agent_flows())
     assert {each.cause for each in results.values()} == {Cause.CANARIES_DIFFER}
-    agents = consortium.agents(once=False)
-    waiting = {member: consortium.open[member].next_result(agents[member]) for member in agents}
-    assert consortium.together(waiting) == {}
+    assert consortium.together(consortium.agent_flows(once=False)) == {}
     assert sum("canaries-differ" in event.detail for _, event in consortium.events) == len(consortium.ids)
 
 
@@ -201,14 +196,11 @@ def test_a_rehearsals_upload_is_sent_once_and_its_last_chunk_brings_the_next_req
 
 def rehearse(consortium: Consortium, period: str) -> str:
     """Play a rehearsal to its end, and return its last round."""
-    agents = {}
+    flows = {}
     for member in consortium.ids:
-        records = with_canaries(consortium.records(member))
-        agents[member] = consortium.member(member).make_agent(records, once=True, period=period)
+        process, records = consortium.member(member), with_canaries(consortium.records(member))
+        flows[member] = process.next_result(process.make_agent(records, once=True, period=period))
     cohort = consortium.open_cohort(period)
-    ended = consortium.together(
-        {member: consortium.open[member].next_result(agent) for member, agent in agents.items()},
-        stuck=consortium.leading_on(cohort),
-    )
+    ended = consortium.together(flows, stuck=consortium.leading_on(cohort))
     assert [*ended.values()] == [None] * len(consortium.ids)
     return consortium.operator.cohort(cohort).rounds[-1]
