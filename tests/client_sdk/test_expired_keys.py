@@ -1,6 +1,7 @@
 """Members whose keys for an attempt expire, at its latest end by their own clocks, before they know how it ended."""
 
 import shutil
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -53,7 +54,12 @@ def test_a_member_that_was_counted_gets_the_result(five: Consortium) -> None:
     """By hand, as an agent, and after another round."""
     round_id = run_without(five, "member-4")
     five.clock.ahead_s += 2 * DAY_S
-    for first in (lambda: None, partial(join, five, once=True), partial(join, five, once=False)):
+    ways: list[Callable[[], object]] = [
+        nothing,
+        partial(join, five, once=True),
+        partial(join, five, once=False),
+    ]
+    for first in ways:
         with five.copied("member-4"):
             first()
             assert finish(five, "member-4", round_id).counted
