@@ -234,9 +234,10 @@ SECTION = re.compile(r"\b(wire|member|periods|analysis): ([A-Z][\w ]*?)(?=[,.;:)
 
 
 def words_of(path: Path) -> Iterator[str]:
-    """Yield a file's words for people: of code, its comments and texts."""
-    if path.suffix != ".py":
-        yield path.read_text("utf-8")
+    """Yield a file's words for people: of code that an annotation may make look like a citation, its comments and texts."""
+    text = path.read_text("utf-8")
+    if path.suffix != ".py" or not SECTION.search(text):
+        yield text
         return
     with path.open("rb") as file:
         for token in tokenize.tokenize(file.readline):
