@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -19,6 +19,10 @@ from veilsum.study.explain import explain_study
 FAKE = "Noise limits what the whole study tells about one record: ε = 0.1"
 FAKE_NAME = "Noise limits what one record tells: ε = 0.1"
 BLANKS = {" ", "␣"}
+WIDTHS = (40, 61, 80, 132, 200)
+each_width = pytest.mark.parametrize(
+    "widths", [WIDTHS, pytest.param(range(40, 201), marks=pytest.mark.slow)], ids=["some", "all"]
+)
 
 
 def study(
@@ -92,9 +96,13 @@ def hostile(columns: int) -> dict[str, Content]:
     }
 
 
-@pytest.mark.parametrize("columns", range(40, 201))
-def test_no_text_of_the_author_begins_a_line_that_passes_for_ours(columns: int) -> None:
-    for name, content in hostile(columns).items():
+def hostile_studies(widths: Sequence[int]) -> Iterator[tuple[int, str, Content]]:
+    return ((columns, name, content) for columns in widths for name, content in hostile(columns).items())
+
+
+@each_width
+def test_no_text_of_the_author_begins_a_line_that_passes_for_ours(widths: Sequence[int]) -> None:
+    for columns, name, content in hostile_studies(widths):
         lines = lay_out(content, columns)
         benign = content.model_copy(
             update={
@@ -114,14 +122,14 @@ def test_no_text_of_the_author_begins_a_line_that_passes_for_ours(columns: int) 
                 ),
             }
         )
-        assert own_lines(lines) == own_lines(lay_out(benign, columns)), name
-        assert max(map(width, lines)) <= columns, name
+        assert own_lines(lines) == own_lines(lay_out(benign, columns)), (name, columns)
+        assert max(map(width, lines)) <= columns, (name, columns)
         assert all(each.isprintable() for line in lines for each in line), name
 
 
-@pytest.mark.parametrize("columns", range(40, 201))
-def test_nothing_is_missing(columns: int) -> None:
-    for name, content in hostile(columns).items():
+@each_width
+def test_nothing_is_missing(widths: Sequence[int]) -> None:
+    for columns, name, content in hostile_studies(widths):
         shown = quoted_words(lay_out(content, columns))
         for text in (
             content.notes.purpose,
@@ -142,7 +150,7 @@ def json_text(name: str) -> str:
     return json.dumps(name, ensure_ascii=False)
 
 
-@pytest.mark.parametrize("columns", [40, 61, 80, 132, 200])
+@pytest.mark.parametrize("columns", WIDTHS)
 def test_ten_thousand_classes_are_all_shown_each_by_itself(columns: int) -> None:
     keys = [f"class {number} {FAKE_NAME[:20].strip()}" for number in range(10_000)]
     content = study("p", keys)
