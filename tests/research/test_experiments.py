@@ -1,3 +1,4 @@
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,14 +19,19 @@ def data(side: int = 32, channels: int = 3, classes: int = 100) -> Dataset:
     return Dataset(torch.zeros(1, channels, side, side), torch.zeros(1, dtype=torch.int64), classes, "data")
 
 
+load = cache(paper_experiment)
+
+
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
-def test_every_shipped_experiment_holds_choices_that_there_are(name: str) -> None:
+def test_every_shipped_experiment_holds_choices_that_there_are_and_can_be_small(name: str) -> None:
     for variant in (None, *EXPERIMENTS[name]):
-        experiment = paper_experiment(name, variant)
+        experiment = load(name, variant)
         assert experiment.method
         assert experiment.calibrate
         assert experiment.name == (name if variant is None else f"{name}/{variant}")
-    small = paper_experiment(name, "small")
+        if variant not in {None, "small"}:
+            check_small(name, variant)
+    small = load(name, "small")
     assert small.scale
     assert small.data.stands_in_for
     assert small.data.name in {"cifar-10-jpeg", "tinyimagenet-100", "pacs-32", "spoken-digits"}
@@ -38,16 +44,9 @@ def named(choice: Any) -> Any:
     return choice if isinstance(choice, str) else choice["name"]
 
 
-@pytest.mark.parametrize("name", list(EXPERIMENTS))
-def test_every_variant_can_be_small(name: str) -> None:
-    for variant in EXPERIMENTS[name]:
-        if variant != "small":
-            check_small(name, variant)
-
-
 def check_small(name: str, variant: str) -> None:
-    alone, small = paper_experiment(name, variant), paper_experiment(name, "small")
-    on_top, below = (paper_experiment(name, both) for both in (("small", variant), (variant, "small")))
+    alone, small = load(name, variant), load(name, "small")
+    on_top, below = load(name, ("small", variant)), load(name, (variant, "small"))
     assert on_top.name == f"{name}/small+{variant}"
     assert on_top.method == alone.method
     for choice in ("head", "loss", "normalise"):
@@ -59,7 +58,7 @@ def check_small(name: str, variant: str) -> None:
         small.model,
         small.data,
     )
-    if alone.data.name == paper_experiment(name).data.name:
+    if alone.data.name == load(name, None).data.name:
         assert on_top.data == small.data
     else:  # the smaller run's limits don't apply to the variant's data set
         assert on_top.data == alone.data
