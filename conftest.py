@@ -31,6 +31,7 @@ UNMEASURED = (
     "tests/client_sdk/test_restored.py",
     "tests/client_sdk/test_rollback.py",
     "tests/deploy/",
+    "tests/docs/test_transcript.py",
     "tests/research/",
     "tests/service/test_app.py",
     "tests/service/test_states.py",

@@ -7,6 +7,7 @@ What `hospital-a` does the other hospitals of the page's roster do too.
 """
 
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import IO
+
+from veilsum.cli.demo.processes import Children
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "five-parties.md"
 FIRST = "hospital-a"
@@ -42,13 +44,8 @@ class Printed:
     text: str
 
 
-@contextmanager
-def _started(
-    party: str, command: str, folder: Path, url: str
-) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
-    words = f"{sys.executable} -m {command}" if url else _serve_words(command)
-    home = folder / party
-    environment = {
+def _environment(home: Path, url: str = "") -> dict[str, str]:
+    return {
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": ":".join(sys.path),
         "HOME": str(home),
@@ -56,25 +53,27 @@ def _started(
         "COLUMNS": "100",
         "OMP_NUM_THREADS": "1",
     }
-    with tempfile.TemporaryFile() as out:
+
+
+@contextmanager
+def _serving(command: str, home: Path) -> Iterator[tuple[str, str]]:
+    """Start the coordinator at any free port, in the foreground of a process of its own; yield its address and what it printed."""
+    words = f"{sys.executable} -m {command.removesuffix(' &').replace(' serve ', ' serve --port 0 ')}"
+    printed = home / "printed.log"
+    with printed.open("wb") as out:
         process = subprocess.Popen(
-            ["/bin/bash", "-c", f"exec {words}"], cwd=home, env=environment, stdout=out, stderr=out
+            ["/bin/bash", "-c", f"exec {words}"], cwd=home, env=_environment(home), stdout=out, stderr=out
         )
-        try:
-            yield process, out
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _serve_words(command: str) -> str:
-    """Return how to start the coordinator at any free port, in the foreground of a process of its own."""
-    return f"{sys.executable} -m {command.removesuffix(' &').replace(' serve ', ' serve --port 0 ')}"
-
-
-def _read(out: IO[bytes]) -> str:
-    out.seek(0)
-    return out.read().decode()
+    try:
+        end_s = time.monotonic() + LIMIT_S
+        while (found := _ADDRESS.search(text := printed.read_text("utf-8"))) is None:
+            assert process.poll() is None, text
+            assert time.monotonic() < end_s
+            time.sleep(0.1)
+        yield found[0], text
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _digest_in(text: str, label: str) -> str:
@@ -89,19 +88,21 @@ class _Running:
     party: str
     command: str
     """As the page shows it."""
-    process: subprocess.Popen[bytes]
-    out: IO[bytes]
+    name: str
+    """Of its process."""
+    log: Path
 
-    def finish(self) -> Printed:
-        """Wait for its end. Raises AssertionError if it failed."""
-        code = self.process.wait(LIMIT_S)
-        text = _read(self.out)
-        assert code == 0, f"{self.party}$ {self.command}\n{text}"
-        return Printed(self.party, self.command, text)
+    def finish(self, children: Children) -> Printed:
+        """Wait for its end. Raises DemoError if it failed."""
+        children.join_children([self.name], LIMIT_S)
+        return Printed(self.party, self.command, self.log.read_text("utf-8"))
 
 
 def play(folder: Path, page: Path = PAGE) -> list[Printed]:
-    """Run a page in a folder, over the features that `PAGE` draws. Raises AssertionError if a command fails."""
+    """Run a page in a folder, over the features that `PAGE` draws. Raises DemoError if a command fails.
+
+    Commands are forks of a process that has loaded what they need.
+    """
     url, text = "", page.read_text("utf-8")
     hospitals = tuple(dict.fromkeys(_HOSPITAL.findall(text)))
     [drawn] = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
@@ -109,32 +110,30 @@ def play(folder: Path, page: Path = PAGE) -> list[Printed]:
         [sys.executable, "-c", drawn], cwd=folder, check=True, timeout=LIMIT_S, capture_output=True, text=True
     )
     values, printed = dict([run.stdout.split()]), list[Printed]()
-    with ExitStack() as lasting:
+    with ExitStack() as lasting, Children() as children:
         for block in _BLOCK.findall(text):
-            with ExitStack() as ending:
-                running = list[_Running]()
-                for party, command in _COMMAND.findall(block):
-                    if command.startswith("veilsum serve"):
-                        process, out = lasting.enter_context(_started(party, command, folder, ""))
-                        url = _wait_for_address(process, out)
-                        printed.append(Printed(party, command, _read(out)))
-                        continue
-                    begun = [
-                        _Running(
-                            each,
-                            command,
-                            *ending.enter_context(
-                                _started(each, _fill_in(command, each, values), folder, url)
-                            ),
-                        )
-                        for each in (hospitals if party == FIRST else (party,))
-                    ]
-                    running += begun
-                    if not _TAKES_PART.search(command):
-                        for one in begun:
-                            _learn(one.finish(), values)
-                ended = [one.finish() for one in running]
-                printed += [each for each in ended if each.party not in hospitals[1:]]
+            running = list[_Running]()
+            for party, command in _COMMAND.findall(block):
+                if command.startswith("veilsum serve"):
+                    url, told = lasting.enter_context(_serving(command, folder / party))
+                    printed.append(Printed(party, command, told))
+                    continue
+                begun = list[_Running]()
+                for each in hospitals if party == FIRST else (party,):
+                    name = f"{len(printed)} {command} of {each}"
+                    log = folder / "logs" / f"{len(printed)}-{len(running)}-{each}.log"
+                    module, *words = shlex.split(_fill_in(command, each, values))
+                    home = folder / each
+                    children.start_child(
+                        name, module, *words, log=log, environment=_environment(home, url), folder=home
+                    )
+                    begun.append(_Running(each, command, name, log))
+                running += begun
+                if not _TAKES_PART.search(command):
+                    for one in begun:
+                        _learn(one.finish(children), values)
+            ended = [one.finish(children) for one in running]
+            printed += [each for each in ended if each.party not in hospitals[1:]]
     return [replace(each, text=_tidy(each, folder, url)) for each in printed]
 
 
@@ -147,15 +146,6 @@ def _fill_in(command: str, party: str, values: Mapping[str, str]) -> str:
 def _tidy(each: Printed, folder: Path, url: str) -> str:
     """Leave out what only this run has: its folder and its port."""
     return each.text.replace(url, "http://127.0.0.1:8000").replace(f"{folder / each.party}/", "")
-
-
-def _wait_for_address(process: subprocess.Popen[bytes], out: IO[bytes]) -> str:
-    end_s = time.monotonic() + LIMIT_S
-    while (found := _ADDRESS.search(_read(out))) is None:
-        assert process.poll() is None, _read(out)
-        assert time.monotonic() < end_s
-        time.sleep(0.1)
-    return found[0]
 
 
 def _learn(printed: Printed, values: dict[str, str]) -> None:
