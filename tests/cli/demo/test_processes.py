@@ -139,21 +139,22 @@ def test_a_request_to_terminate_unwinds(tmp_path: Path) -> None:
 
 
 PARENT = """
-import sys, time
+import time
 from pathlib import Path
-from tests.cli.demo.test_processes import SLEEP, Family
-from veilsum.cli.demo.processes import Children
-with Children() as children:
-    family = Family(children, Path(sys.argv[1]))
-    family.start("member-01", SLEEP)
-    family.wait_for("member-01", "started")
-    print(family.pid("member-01"), flush=True)
+from veilsum.cli.demo import processes
+processes.preload_modules = lambda: None  # they take seconds
+with processes.Children() as children:
+    children.start_child("member-01", "asleep", log=Path("log"), environment={}, folder=Path.cwd())
+    while "started" not in Path("log").read_text():
+        time.sleep(0.02)
+    print(children._children["member-01"].process.pid, flush=True)
     time.sleep(600)
 """
 
 
 def test_no_child_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
-    words = [sys.executable, "-c", PARENT, str(tmp_path)]
+    (tmp_path / "asleep.py").write_text(SLEEP)
+    words = [sys.executable, "-c", PARENT]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE) as parent:
         try:
