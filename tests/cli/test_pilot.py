@@ -110,6 +110,7 @@ def test_a_pilot_compares_heads_on_hold_out_records(cli: Cli, tmp_path: Path) ->
     assert result.spec.question.extractor == hashlib.sha256(moments.read_bytes()).hexdigest()
 
 
+@pytest.mark.slow
 def test_a_noisy_pilot_warns_of_a_head_that_finds_no_positives(cli: Cli, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = (np.arange(1200) % 33 == 0).astype(int)
