@@ -29,7 +29,7 @@ def overdue(c: CliConsortium) -> str:
 def test_the_admin_closes_a_round_under_an_older_roster(consortium: Make, remote: Cli) -> None:
     c = consortium(edits=QUICK)
     cohort = c.enrolled()
-    round_id = remote.operate("operator", "round", "open", cohort, "--lifetime-s", 6)["round"]
+    round_id = remote.operate("operator", "round", "open", cohort, "--lifetime-s", 4)["round"]
     lost = remote.at("admin", "close", round_id, "--folder", c.folder / "admin")
     assert remote(*lost).code == 1  # before its latest end
     until(remote.url, c.admin, lambda _, rounds: rounds[-1].state == "erasing")

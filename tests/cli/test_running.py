@@ -72,7 +72,9 @@ def test_a_roster_that_was_replaced_after_enrolment_has_members_enrol_again(
     assert [each.result(PATIENCE_S).code for each in joins] == [0] * 3
 
 
-@pytest.mark.parametrize("ids", [False, True], ids=["without ids", "with ids"])
+@pytest.mark.parametrize(
+    "ids", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["without ids", "with ids"]
+)
 def test_records_that_were_summed_are_summed_again_under_another_extractor(
     consortium: Make, remote: Cli, *, ids: bool
 ) -> None:

@@ -246,7 +246,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A coordinator with mutual TLS, its operator, one member process and two in threads play a round; then SIGTERM ends it.
+    """A coordinator with mutual TLS and a member, each a process, play a round with its operator and two members in threads; then SIGTERM ends it.
     The member's process runs without what Windows lacks.
 
     The folder contains a user's own modules with names that veilsum's top-level packages once had.
@@ -289,9 +289,9 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
     words = (f"--extractor {EXTRACTOR} --dim {DIM} --members 3", "--why-not-listable", "random features")
     cli.json("admin", "study", "new", "s.toml", *words, *classes)
     signed = cli.json("admin", "study", "sign", "s.toml", "--folder", "admin")
-    operating = {"VEILSUM_URL": url, "VEILSUM_OPERATOR_TOKEN": token, **tls}
-    cli.json("admin", "publish", "r.bin", "s.bin", "--url", url, "--token", token, *ca)
-    run = Process(folder, "operator", "run", "s.bin", "--period", PERIOD, *ca, **operating)
+    operating = ("--url", url, "--token", token, *ca)
+    cli.json("admin", "publish", "r.bin", "s.bin", *operating)
+    run = later(cli, "operator", "run", "s.bin", "--period", PERIOD, *operating, "--json")
     joined = {"VEILSUM_URL": url, "VEILSUM_ADMIN_KEY": admin, **tls}
     once = ("--approve", signed["approval"], "--once", *ca)
     threads = [
@@ -301,7 +301,7 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
     own = ProcessWithoutPosix(folder, "member", "join", "a", "a.npz", *once, **joined)
     assert own.end()["counted"] is True
     assert [each.result(PATIENCE_S).values["counted"] for each in threads] == [True, True]
-    assert run.end()["rows"] == 90
+    assert run.result(PATIENCE_S).values["rows"] == 90
     checked = cli.json("verify", f"a/results/study/{PERIOD}", "--admin-key", admin)
     assert checked["record"]["rows"] == 90
 
