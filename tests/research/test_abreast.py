@@ -34,10 +34,10 @@ def shortened(method: str, *, augment: bool, lr: float = 0.02) -> Experiment:
     changes: dict[str, dict[str, Any]] = {
         "deal": {"name": "shards", "members": 8, "classes": 2},
         "model": {"architecture": "cnn", "options": {"width": 4, "dim": 8}},
-        "training": {"rounds": 5, "batch_size": 5, "lr": lr, "participation": 0.5, "augment": augment},
+        "training": {"rounds": 4, "batch_size": 5, "lr": lr, "participation": 0.375, "augment": augment},
     }
     if method == "etf-gmv":
-        changes["training"]["algorithm"] = {"name": "gmv", "alpha": 1.0, "warmup": 4, "over": "participants"}
+        changes["training"]["algorithm"] = {"name": "gmv", "alpha": 1.0, "warmup": 3, "over": "participants"}
     return paper_experiment(f"fedetf-{method}", changes=changes)
 
 
