@@ -14,6 +14,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from client_sdk import Member, Result
+from client_sdk.agent import Agent
+from client_sdk.effects import Flow
 from client_sdk.errors import UnexpectedAnswer, Unreachable
 from client_sdk.operator import Operator
 from tests.support.cli import (
@@ -29,6 +31,7 @@ from tests.support.cli import (
     until,
 )
 from veilsum.calibration import FFCStatistics, solve_ffc
+from veilsum.protocol.errors import Misuse
 from veilsum.protocol.messages import Study
 
 Make = Callable[..., CliConsortium]
@@ -299,7 +302,7 @@ def test_a_run_of_a_revoked_study_says_so(consortium: Make, remote: Cli) -> None
     assert re.search(r"digits, .*\b1 .*revoked", remote(*remote.at(*words)).error)
 
 
-def test_giving_up_a_run(consortium: Make, remote: Cli) -> None:
+def test_giving_up_a_run(consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     c = consortium()
     remote.operate("operator", "cohort", "open", c.study, "--period", PERIOD)
     join = c.join("m0")
@@ -308,10 +311,15 @@ def test_giving_up_a_run(consortium: Make, remote: Cli) -> None:
     assert (reserved["state"], reserved["rows"]) == ("reserved", 40)
     in_use = remote("member", "ledger", c.folder / "m0", "--give-up", "digits", "--period", PERIOD)
     assert in_use.code == 1
+
+    def look_for_work(_: Agent) -> Flow[None]:
+        raise Misuse("looked for more")
+
+    monkeypatch.setattr(Agent, "_look_for_work", look_for_work)  # else it would wait until the session's end
     remote.operate("operator", "cohort", "close", view.cohort)
     assert remote("member", "ledger", c.folder / "m1", "--give-up", "digits", "--period", PERIOD).code == 1
     assert remote("member", "ledger", c.folder / "m1", "--give-up", "digits").code == 1
-    assert not join.done()
+    assert join.result(PATIENCE_S).error == "looked for more"
 
 
 def test_wrong_words(consortium: Make, remote: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
