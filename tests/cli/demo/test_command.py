@@ -29,7 +29,7 @@ def two_rounds(seed: int) -> Recipe:
     return replace(demo_recipe(seed), rounds=2, local_epochs=1)
 
 
-QUICK = partial(DemoPlan, recipe=two_rounds, window_s=5)
+QUICK = partial(DemoPlan, recipe=two_rounds)
 
 
 def demo(*arguments: str) -> tuple[int, str, str]:
@@ -40,7 +40,11 @@ def demo(*arguments: str) -> tuple[int, str, str]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the demo to two rounds and six members. Each needs more rows than it would among twelve."""
+    """Shorten the demo to two rounds and six members. Each needs more rows than it would among twelve.
+
+    So short a training tells a thirtieth as much of how slow the machine is.
+    """
+    monkeypatch.setattr("veilsum.cli.demo.plan.TRAINING_PER_WINDOW", 0.1)
     monkeypatch.setattr("veilsum.cli.demo.plan.DEMO_MEMBERS", 6)
     monkeypatch.setattr("veilsum.cli.demo.plan.MEMBER_ROWS_MIN", 44)
     monkeypatch.setattr("veilsum.cli.demo.plan.DemoPlan", QUICK)
@@ -121,7 +125,7 @@ def test_a_run_that_shows_the_wrong_thing_exits_1_and_says_so(
 def test_a_digit_that_two_members_hold_is_kept_out_of_the_sum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("veilsum.cli.demo.plan.DemoPlan", QUICK)
+    monkeypatch.setattr("veilsum.cli.demo.plan.DemoPlan", partial(QUICK, window_s=5))
     code, printed, told = demo("--output", str(tmp_path), "--seed", "3", "--withhold", "--keep", "--json")
     assert code == 0, told
     summary: dict[str, Any] = json.loads(printed)
