@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.digits import DIGITS
 from training.algorithms.aggregations import FedAvg, FedNova, ServerOptimiser, Spreading
 from training.algorithms.base import (
     Aggregation,
@@ -26,8 +27,7 @@ from training.algorithms.weights import (
     HeadFirst,
     Proximal,
 )
-from training.data.catalogue import load_digits_dataset
-from training.data.dataset import Dataset
+from training.data.dataset import Dataset, Split
 from training.federated import train
 from training.heads import Classifier
 from training.models.config import ExtractorConfig
@@ -140,13 +140,13 @@ class DynamicPenaltyByAutograd(ByAutograd, DynamicPenalty):
 def test_penalties_change_steps_as_autograd_would(
     aggregation: Aggregation, terms: tuple[Term, ...], by_autograd: tuple[Term, ...]
 ) -> None:
-    digits = load_digits_dataset()
+    digits = Split(DIGITS.train.subset(torch.arange(450)), DIGITS.test)
     partition = dirichlet_partition(digits.train.y.numpy(), 3, 0.1, np.random.default_rng(0))
     model = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 16, "dim": 8})
     plain, given, reference = (
         train(
             fedavg_recipe(
-                model, algorithm=Algorithm(aggregation, own), rounds=3, local_epochs=2, lr=0.02, momentum=0.5
+                model, algorithm=Algorithm(aggregation, own), rounds=2, local_epochs=2, lr=0.02, momentum=0.5
             ),
             digits,
             partition,
