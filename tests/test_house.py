@@ -9,7 +9,6 @@ import tomllib
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -37,8 +36,8 @@ SENTENCES_MAX = 60
 """Tests that may assert a sentence."""
 
 
-@cache
 def tree_of(path: Path) -> ast.Module:
+    """Parse a file. To keep all trees would cost more than to parse again: the collector of cycles would go through them."""
     return ast.parse(path.read_text("utf-8"))
 
 
@@ -161,8 +160,9 @@ def test_a_constant_carries_its_subject() -> None:
 
 
 def test_no_two_classes_share_a_name() -> None:
-    trees = [tree_of(path) for path in MODULES]
-    names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    names = Counter(
+        node.name for path in MODULES for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef)
+    )
     assert [name for name, times in names.items() if times > 1 and not name.startswith("_")] == []
 
 
@@ -200,8 +200,8 @@ def test_what_is_named_in_text_exists() -> None:
         f"{path.relative_to(ROOT)}: {owner}.{name}"
         for folder in ("tests", "assurance", "benchmarks")
         for path in (ROOT / folder).rglob("*.py")
-        if NAMED.search(text := path.read_text("utf-8"))
-        for owner, name in named_in_text(ast.parse(text))
+        if NAMED.search(path.read_text("utf-8"))
+        for owner, name in named_in_text(tree_of(path))
         if not hasattr(pkgutil.resolve_name(owner), name)
     ]
     assert missing == []
@@ -229,7 +229,7 @@ def test_tests_assert_causes_and_numbers_not_sentences() -> None:
     found = [
         f"{path.relative_to(ROOT)}::{node.name}"
         for path in (ROOT / "tests").rglob("test_*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and asserts_a_sentence(node)
     ]
     assert len(found) <= SENTENCES_MAX, found
