@@ -247,9 +247,8 @@ def test_a_file_of_an_older_spreadsheet_is_read_with_its_options(tmp_path: Path,
     assert table.columns == ("größe", "Übel")
 
 
-@pytest.mark.parametrize(
-    "form", ["csv", *(pytest.param(form, marks=pytest.mark.slow) for form in ("parquet", "lists"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["csv", "parquet", "lists"])
 def test_a_table_takes_little_more_memory_than_its_features(tmp_path: Path, form: str) -> None:
     """Peak beyond the libraries, in a process of its own."""
     rows, width = 60_000, 128
