@@ -1,7 +1,7 @@
 """`veilsum verify` on transcripts: its findings, whom it blames, and its exit status."""
 
 import json
-from collections.abc import Callable
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,8 +19,6 @@ from veilsum.protocol.messages import Message, Receipt, Refusal, UploadHeader, V
 from veilsum.protocol.replay import Finding
 from veilsum.protocol.rest import MAX_TRANSCRIPT_BYTES
 
-Make = Callable[..., CliConsortium]
-
 
 def saved(federation: Federation, name: str = "t.json") -> tuple[str, ...]:
     """Save a transcript, and return the words that verify it."""
@@ -29,14 +27,13 @@ def saved(federation: Federation, name: str = "t.json") -> tuple[str, ...]:
 
 
 def test_a_round_of_real_members_is_proved_to_whoever_asks(
-    consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch
+    held: CliConsortium, remote: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    c = consortium(4)
-    record, _ = c.held()
-    round_id = record["round"]
+    c = held
+    round_id = Result.load(c.result("m0")).record.round
     fetched = remote.json(*remote.at("operator", "round", "transcript", round_id, "-o", "t.json"))
     assert (fetched["round"], fetched["bytes"]) == (round_id, Path("t.json").stat().st_size)
-    folder = c.result("m1")
+    folder, m0 = (Path(shutil.copytree(path, path.name)) for path in (c.result("m1"), c.folder / "m0"))
     assert not (folder / "transcript.json").exists()  # to replay it is an auditor's part
     verify = ("verify", "t.json", "--admin-key", c.admin)
 
@@ -45,7 +42,7 @@ def test_a_round_of_real_members_is_proved_to_whoever_asks(
     assert (found["round"], found["outcome"], found["survivors"]) == (round_id, "certified", list(c.members))
     assert (found["signed"], found["kept"], found["findings"], found["refusals"]) == (True, True, [], [])
     assert (found["counted"], found["upload"].partition(":")[0]) == (True, "counted")
-    assert remote.json(*verify, "--identity", c.folder / "m1")["counted"] is True
+    assert remote.json(*verify, "--identity", m0)["counted"] is True
     shown = remote(*verify, "--member", "m1")
     assert shown.code == 0
     # A result's folder ends as the transcript in it does.
@@ -76,9 +73,9 @@ def test_a_round_of_real_members_is_proved_to_whoever_asks(
     assert (other.code, other.error.partition(":")[0]) == (1, "wrong-federation")
 
     assert remote.json(*verify, "--member", "m9")["counted"] is False  # it never sent anything
-    kept = c.folder / "m0" / "state" / "results" / round_id / "evidence.bin"
+    kept = m0 / "state" / "results" / round_id / "evidence.bin"
     kept.unlink()  # it knows of no upload: it asks by its name
-    assert remote.json("verify", "t.json", "--identity", c.folder / "m0")["counted"] is True
+    assert remote.json("verify", "t.json", "--identity", m0)["counted"] is True
 
 
 def test_members_that_broke_a_rule_are_named(cli: Cli) -> None:
