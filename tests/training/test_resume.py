@@ -20,7 +20,7 @@ from training.partition import dirichlet_partition
 from training.recipe import Constant, Recipe, fedavg_recipe, spherefed_recipe
 from training.resume import ResumeError, RoundRecord, RunState, Snapshots
 
-PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 4, 0.5, np.random.default_rng(0), min_size=10)
+PARTITION = dirichlet_partition(DIGITS.train.y[:400].numpy(), 4, 0.5, np.random.default_rng(0), min_size=10)
 STATEFUL = ["fedavg", "fedopt", "scaffold", "feddyn", "moon", "gmv", "fedper"]
 
 
@@ -78,12 +78,12 @@ def test_a_kill_at_any_write_costs_no_bit(tmp_path: Path, monkeypatch: pytest.Mo
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", before(Path.replace))
         patched.setattr(Path, "unlink", before(Path.unlink))
-        whole = train(recipe("scaffold", rounds=3), DIGITS, PARTITION, snapshot=tmp_path / "run")
-    # In each of three rounds two members' files and the server's are written and renamed, then two servers' files are removed.
-    assert len(copies) >= 3 * 3 * 2 + 2
+        whole = train(recipe("scaffold", rounds=2), DIGITS, PARTITION, snapshot=tmp_path / "run")
+    # In each of two rounds two members' files and the server's are written and renamed, then a server's file is removed.
+    assert len(copies) >= 2 * 3 * 2 + 1
     monkeypatch.undo()
     for each in copies:
-        resumed = train(recipe("scaffold", rounds=3), DIGITS, PARTITION, snapshot=each)
+        resumed = train(recipe("scaffold", rounds=2), DIGITS, PARTITION, snapshot=each)
         assert outcome(resumed) == outcome(whole)
 
 
