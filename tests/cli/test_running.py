@@ -131,7 +131,7 @@ def test_an_answer_that_was_lost_is_not_looked_for_in_haste(
     assert happened == ["asked", "HTTP 500. Looking again.", "paused", "asked"]
 
 
-@pytest.mark.parametrize(("answer_s", "presence_s"), [(60, 120.0), (240, 120.0), (172_800, 86_400.0)])
+@pytest.mark.parametrize(("answer_s", "presence_s"), [(240, 120.0), (172_800, 86_400.0)])
 def test_a_step_opens_once_enough_members_were_heard_within_half_of_their_time_to_answer(
     consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch, answer_s: int, presence_s: float
 ) -> None:
