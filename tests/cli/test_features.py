@@ -314,18 +314,11 @@ def test_moments_standardise_and_survive_the_disk(tmp_path: Path) -> None:
         Moments.load_moments(tmp_path / "missing")
 
 
-def test_calibrate_standardises_tabular_features(cli: Cli, tmp_path: Path) -> None:
+def test_calibrate_standardises_tabular_features(cli: Cli) -> None:
     wine = load_wine()
-    np.savez(tmp_path / "wine.npz", features=wine.data, labels=wine.target)
-    words = (
-        "calibrate",
-        tmp_path / "wine.npz",
-        "--held-out",
-        "0.3",
-        "--output",
-        tmp_path / "head.safetensors",
-    )
+    np.savez("wine.npz", features=wine.data, labels=wine.target)
+    words = ("calibrate", "wine.npz", "--held-out 0.3 --output head.safetensors")
     plain = cli.json(*words)["accuracy"]
-    standardised = cli.json(*words, "--standardise", tmp_path / "moments.safetensors")["accuracy"]
+    standardised = cli.json(*words, "--standardise moments.safetensors")["accuracy"]
     assert standardised > max(plain, 0.95)
-    assert Moments.load_moments(tmp_path / "moments.safetensors").mean.shape == (13,)
+    assert Moments.load_moments(Path("moments.safetensors")).mean.shape == (13,)

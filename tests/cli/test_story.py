@@ -394,18 +394,7 @@ def test_each_printed_next_step_runs_as_it_stands(
     assert follow(revised)["published"][0]["roster"] == 2
     drafted = remote.json(
         *("admin", "study", "new", "another.toml", "--extractor", EXTRACTOR, "--dim", DIM),
-        *(
-            "--class",
-            "a",
-            "--class",
-            "b",
-            "--members",
-            3,
-            "--name",
-            "another",
-            "--why-not-listable",
-            "simulated",
-        ),
+        "--class a --class b --members 3 --name another --why-not-listable simulated",
     )
     assert "explained" in follow(drafted)
     checked = remote("admin", "study", "check", "another.toml")
