@@ -29,7 +29,7 @@ def two_rounds(seed: int) -> Recipe:
     return replace(demo_recipe(seed), rounds=2, local_epochs=1)
 
 
-QUICK = partial(DemoPlan, recipe=two_rounds)
+QUICK = partial(DemoPlan, recipe=two_rounds, window_s=3)
 
 
 def demo(*arguments: str) -> tuple[int, str, str]:
@@ -42,9 +42,9 @@ def demo(*arguments: str) -> tuple[int, str, str]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the demo to two rounds and six members. Each needs more rows than it would among twelve.
 
-    So short a training tells a thirtieth as much of how slow the machine is.
+    So short a training tells a fifteenth as much of how slow the machine is.
     """
-    monkeypatch.setattr("veilsum.cli.demo.plan.TRAINING_PER_WINDOW", 0.1)
+    monkeypatch.setattr("veilsum.cli.demo.plan.TRAINING_PER_WINDOW", 0.2)
     monkeypatch.setattr("veilsum.cli.demo.plan.DEMO_MEMBERS", 6)
     monkeypatch.setattr("veilsum.cli.demo.plan.MEMBER_ROWS_MIN", 44)
     monkeypatch.setattr("veilsum.cli.demo.plan.DemoPlan", QUICK)
