@@ -3,7 +3,7 @@
 import copy
 import io
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -259,10 +259,9 @@ def overlapping() -> bytes:
     return file.getvalue()
 
 
-def doctored(change: Callable[[dict[str, bytes]], None]) -> bytes:
+def doctored(more: Mapping[str, bytes]) -> bytes:
     with zipfile.ZipFile(io.BytesIO(pack().to_bytes())) as archive:
-        entries = {name: archive.read(name) for name in archive.namelist()}
-    change(entries)
+        entries = {**{name: archive.read(name) for name in archive.namelist()}, **more}
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for name, content in entries.items():
@@ -270,19 +269,12 @@ def doctored(change: Callable[[dict[str, bytes]], None]) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        overlapping(),
-        doctored(lambda entries: entries.update({"inputs/../x": b""})),
-        doctored(lambda entries: entries.update({"slips/unlisted": b""})),
-        doctored(lambda entries: entries.update({"canaries.json": b"[" * 10_000})),
-    ],
-)
-def test_anything_else_is_no_pack(content: bytes) -> None:
+def test_anything_else_is_no_pack() -> None:
     """Others are in `assurance/vectors/canaries.json`."""
-    with pytest.raises(Misuse, match="canary pack"):
-        CanaryPack.from_bytes(content)
+    more = ({"inputs/../x": b""}, {"slips/unlisted": b""}, {"canaries.json": b"[" * 10_000})
+    for content in (overlapping(), *map(doctored, more)):
+        with pytest.raises(Misuse, match="canary pack"):
+            CanaryPack.from_bytes(content)
 
 
 @pytest.mark.parametrize(
