@@ -30,6 +30,14 @@ def quiet() -> None:
     logs.configure_logs(quiet=True)
 
 
+@pytest.fixture
+def logged() -> Iterator[None]:
+    """Log to standard output during a test."""
+    logs.configure_logs()
+    yield
+    logs.configure_logs(quiet=True)
+
+
 @pytest.fixture(scope="session")
 def document() -> dict[str, Any]:
     """The API document."""

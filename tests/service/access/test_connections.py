@@ -19,7 +19,6 @@ from service.access.bodies import Pace
 from service.access.connections import Connection
 from service.access.pool import Pool
 from service.routes import rounds
-from service.telemetry import logs
 from tests.support.clients import KEYS
 from tests.support.party import Party
 from tests.support.serving import TOKEN, Server, running, served, wait_until
@@ -29,12 +28,6 @@ from veilsum.protocol.request_signature import Target, sign_request
 PATH = "/healthz"
 HEAD = f"GET {PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
 LATE_S = 0.5
-
-
-@pytest.fixture(autouse=True)
-def _logged() -> None:
-    """Reset the logging configuration that another test's coordinator left behind."""
-    logs.configure_logs()
 
 
 class Hasty(Connection):
@@ -147,6 +140,7 @@ SIZES = pytest.mark.parametrize("size", [1200, 3 << 17], ids=["of one read", "of
 
 @SIZES
 @pytest.mark.parametrize("how", ["stops", "one byte at a time", "half, and the connection ends"])
+@pytest.mark.usefixtures("logged")
 async def test_a_body_that_does_not_come_ends_its_request(
     tmp_path: Path, party: Party, capsys: pytest.CaptureFixture[str], how: str, size: int
 ) -> None:

@@ -163,9 +163,9 @@ async def test_what_is_refused_for_its_rate_writes_no_nonce(tmp_path: Path) -> N
         path = f"/v1/rounds/{await party.done(server)}/result/sums"
         server.app.state.limits = few(caller=10)
         reader, other = (server.signing(member, KEYS[member]) for member in ("m-0", "m-1"))
-        for _ in range(2):
+        for taken in (10, 0):
             answers = await asyncio.gather(*(reader.get(path) for _ in range(15)))
-            assert answers[-1].status_code == 429
+            assert [answer.status_code for answer in answers].count(200) == taken
         assert await count(server) == 10
         # What a reader alone may read is refused unwritten, and on the address's account.
         assert (await other.get(path)).status_code == 403

@@ -134,10 +134,10 @@ async def test_a_round_for_which_the_disk_has_no_room_does_not_open(
 ) -> None:
     await formed.done(server)
     await formed.next_period(server)
-    monkeypatch.setattr(server.coordinator.blobs, "free_bytes", lambda: 10_000)
+    monkeypatch.setattr(server.coordinator.blobs, "free_bytes", lambda: 5_000)
     refused = await formed.try_round(server)
     assert refusal(refused) == (422, "terms-refused")
-    assert "10,000" in refused.json()["detail"]
+    assert "5,000" in refused.json()["detail"]
     monkeypatch.setattr(server.coordinator.blobs, "free_bytes", lambda: None)  # as a bucket says
     assert (await formed.try_round(server)).status_code == 201
 

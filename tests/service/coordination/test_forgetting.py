@@ -17,7 +17,6 @@ from service.coordination.journal import Journal, Outcome
 from service.coordination.standing import Standing
 from service.storage.objects import ObjectBlobs
 from service.storage.tables import events, metadata
-from service.telemetry import logs
 from tests.support.party import Party
 from tests.support.refusals import refusal
 from tests.support.serving import TOKEN, Server, running
@@ -137,6 +136,7 @@ async def test_a_chunk_that_comes_as_the_round_ends_is_cleared_too(
     assert blobs.list_names("uploads") == ()
 
 
+@pytest.mark.usefixtures("logged")
 async def test_the_log_holds_no_secret(
     tmp_path: Path,
     party: Party,
@@ -145,7 +145,6 @@ async def test_the_log_holds_no_secret(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    logs.configure_logs()
     async with running(tmp_path) as server:
         await party.begin(server)
         party.drop = {"m-5": After.OPENING}
