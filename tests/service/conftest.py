@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from service.app import create_app
 from service.settings import Settings
@@ -90,6 +91,11 @@ async def database(tmp_path: Path, stores: str) -> AsyncIterator[Database]:
     del stores
     async with open_stores(await settings_of(tmp_path)) as (made, _):
         yield made
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run tests on the event loop that uvicorn takes, which is also the quicker one."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
