@@ -93,16 +93,22 @@ async def database(tmp_path: Path, stores: str) -> AsyncIterator[Database]:
         yield made
 
 
-def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run tests on the event loop that uvicorn takes, which is also the quicker one."""
+def on_both(item: pytest.Item) -> bool:
+    """Whether a test is run on both pairs of stores: if it is marked so, and any with TEST_STORES=both, as in `make both-stores`."""
+    return item.get_closest_marker("both_stores") is not None or os.environ.get("TEST_STORES") == "both"
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run tests without sockets on the event loop that uvicorn takes, which is quicker, but closes only once each connection is closed."""
+    asked = getattr(item, "fixturenames", ())
+    if {"server", "stopped"}.isdisjoint(asked) or "servers" in asked or on_both(item):
+        return {"asyncio": asyncio.new_event_loop}
     return {"uvloop": uvloop.new_event_loop}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests marked `both_stores` on both pairs of stores; with TEST_STORES=both, as in `make both-stores`, run all tests so."""
     if "stores" in metafunc.fixturenames:
-        marked = metafunc.definition.get_closest_marker("both_stores") is not None
-        both = marked or os.environ.get("TEST_STORES") == "both"
+        both = on_both(metafunc.definition)
         metafunc.parametrize("stores", ["embedded", "servers"] if both else ["embedded"], indirect=True)
 
 

@@ -30,13 +30,9 @@ def test_all_of_them_together_ask_at_a_bounded_rate(waiting: int) -> None:
     assert waiting / calm_s(waiting) == POLLS_PER_S
 
 
-def test_of_a_crowd_that_looks_a_few_are_told_at_once_and_all_what_is_urgent(
+async def test_of_a_crowd_that_looks_a_few_are_told_at_once_and_all_what_is_urgent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asyncio.run(look(monkeypatch))  # a loop whose clock a test can stop
-
-
-async def look(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
     now_s = loop.time()
     monkeypatch.setattr(loop, "time", lambda: now_s)
