@@ -16,7 +16,7 @@ from service.storage.stores import open_stores
 from service.telemetry import logs
 from tests.service.access.provider import Provider
 from tests.support import serving
-from tests.support.party import HOLD, SIX, WITHHOLDING, Party
+from tests.support.party import FOUR, HOLD, SIX, WITHHOLDING, Party
 from tests.support.servers import ADMIN_URL, CREDENTIALS, Servers, bucket_served, execute, lacking
 from tests.support.serving import Clock, Server, running, settings_of, snapshot
 from veilsum.protocol import round_spec
@@ -120,9 +120,20 @@ def stores(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture
+def six() -> None:
+    """Give the test six members: two of them, and two decryptors, may drop out."""
+
+
+@pytest.fixture
+def members(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """The members of the test's federation: as few as a round needs, unless it asks for `six`."""
+    return SIX if "six" in request.fixturenames else FOUR
+
+
 @dataclass(frozen=True)
 class Past:
-    """What members had done when their coordinator stopped: formed a cohort, finished a round, or counted holders."""
+    """What members had done when their coordinator stopped: sent their cards, formed a cohort, finished a round, or counted holders."""
 
     folder: Path
     party: Party
@@ -131,7 +142,8 @@ class Past:
     """Offset of the coordinator's clock."""
 
 
-PASTS = ("formed", "finished", "counted")
+Pasts = Callable[[str, tuple[str, ...]], Past]
+PASTS = ("carded", "formed", "finished", "counted")
 """Fixtures that begin with a past. The last of them that a test requests names its past."""
 
 
@@ -148,13 +160,16 @@ async def done(server: Server, party: Party) -> str:
 
 
 @pytest.fixture(scope="session")
-def pasts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Past]:
+def pasts(tmp_path_factory: pytest.TempPathFactory) -> Pasts:
     """Each past on SQLite and files, played at its first use: each test continues with a copy of it."""
 
-    async def live(folder: Path, name: str) -> Past:
-        party = withholding() if name == "counted" else Party(SIX)
+    async def live(folder: Path, name: str, members: tuple[str, ...]) -> Past:
+        party = withholding() if name == "counted" else Party(members)
         async with running(folder) as server:
-            await party.begin(server)
+            await party.send_cards(server)
+            if name == "carded":
+                return Past(folder, party)
+            await party.take_manifest(server)
             match name:
                 case "finished":
                     return Past(folder, party, await done(server, party))
@@ -162,14 +177,16 @@ def pasts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Past]:
                     return Past(folder, party, await party.count(server))
         return Past(folder, party)
 
-    return cache(lambda name: asyncio.run(live(tmp_path_factory.mktemp("past") / "data", name)))
+    return cache(
+        lambda name, members: asyncio.run(live(tmp_path_factory.mktemp("past") / "data", name, members))
+    )
 
 
 @pytest.fixture
-def stopped(tmp_path: Path, pasts: Callable[[str], Past]) -> Callable[[str], Past]:
+def stopped(tmp_path: Path, pasts: Pasts, members: tuple[str, ...]) -> Callable[[str], Past]:
     """Copy a past, on SQLite and files, for a test that starts its coordinator itself."""
 
-    made = {name: pasts(name) for name in ("formed", "finished")}
+    made = {name: pasts(name, members) for name in PASTS[:3]}
 
     def copied(name: str) -> Past:
         past = made[name]
@@ -179,10 +196,10 @@ def stopped(tmp_path: Path, pasts: Callable[[str], Past]) -> Callable[[str], Pas
 
 
 @pytest.fixture
-def past(request: pytest.FixtureRequest, stores: str, pasts: Callable[[str], Past]) -> Past | None:
+def past(request: pytest.FixtureRequest, stores: str, pasts: Pasts, members: tuple[str, ...]) -> Past | None:
     """The past with which a test begins; None if it begins with nothing, or plays its past itself on servers."""
     asked = [name for name in PASTS if name in request.fixturenames]
-    return pasts(asked[-1]) if asked and stores == "embedded" else None
+    return pasts(asked[-1], members) if asked and stores == "embedded" else None
 
 
 @pytest.fixture
@@ -196,9 +213,17 @@ async def server(tmp_path: Path, past: Past | None) -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-def party() -> Party:
-    """Six members: two of them, and two decryptors, may drop out."""
-    return Party(SIX)
+def party(members: tuple[str, ...]) -> Party:
+    return Party(members)
+
+
+@pytest.fixture
+async def carded(server: Server, party: Party, past: Past | None) -> Party:
+    """Members that have all sent their cards, and have not paired."""
+    if past is not None:
+        return past.party.copy()
+    await party.send_cards(server)
+    return party
 
 
 @pytest.fixture

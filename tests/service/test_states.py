@@ -129,7 +129,7 @@ async def _vote(folder: Path, party: Party, _patch: pytest.MonkeyPatch) -> None:
 @leaves("round", "erasing", "lost")
 async def _close(folder: Path, party: Party, _patch: pytest.MonkeyPatch, state: str) -> None:
     async with running(folder) as server:
-        round_id = await overdue(server, party, "m-3", "m-4", "m-5")
+        round_id = await overdue(server, party)
         assert (await party.lose(server, round_id))["state"] == "lost"
         if state == "lost":
             party.drop = {}

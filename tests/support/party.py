@@ -66,6 +66,7 @@ from veilsum.protocol.tags import PROTOCOL_VERSION
 from veilsum.study.result_files import read_material
 from veilsum.study.vectors import compute_vector
 
+FOUR = tuple(f"m-{index}" for index in range(4))
 SIX = tuple(f"m-{index}" for index in range(6))
 HOLD = ((0, 1, 2, 3), (0, 1, 2), (0, 1, 3), (0, 1), (0, 1), (0, 1, 2))
 """The classes that each of six members holds: 6, 6, 3 and 2 members hold the first four classes, and none holds a fifth."""
@@ -409,6 +410,7 @@ class Party:
 
     async def play(self, server: Server, round_id: str, *, within_s: float = 60.0) -> dict[str, Any]:
         """Serve every member in turn until the round ends or waits for the admin, then tell all members of its end."""
+        assert self.drop.keys() <= {*self.ids}
         end = time.monotonic() + within_s
         view = await server.view(round_id)
         while not view["ended"]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.forging import again
-from tests.support.party import SIX, Party
+from tests.support.party import FOUR, Party
 from tests.support.refusals import refusal
 from tests.support.serving import Server, running
 from veilsum.protocol.identity import SigningKey
@@ -23,6 +23,7 @@ async def put_card(server: Server, party: Party, member: str, card: bytes) -> An
     return await server.client.put(f"/v1/cohorts/{party.cohort}/cards/{member}", content=card)
 
 
+@pytest.mark.usefixtures("six")
 async def test_the_last_card_makes_the_manifest_and_the_last_pairing_forms_the_cohort(
     server: Server, party: Party
 ) -> None:
@@ -69,9 +70,9 @@ async def test_a_card_is_answered_once_enrolment_has_ended(server: Server, party
     waiting = asyncio.create_task(server.client.put(f"{where}/cards/m-0", content=card, params=waits))
     card_in = await server.client.get(where, params={"after": 0, "wait_s": 20})
     assert card_in.json()["cards"] == ["m-0"]
-    await party.enrol(server, party.ids[1:5])
+    await party.enrol(server, party.ids[1:-1])
     assert not waiting.done()
-    await party.enrol(server, party.ids[5:])
+    await party.enrol(server, party.ids[-1:])
     assert (await waiting).content == (await server.client.get(f"{where}/manifest/m-0")).content
     assert Cards.from_bytes((await waiting).content).manifest.members == party.ids
 
@@ -117,7 +118,7 @@ async def test_an_invitation_shows_its_signer_the_newest_card_of_its_key(
     async with forged:
         assert (await forged.get(f"/v1/cohorts/{party.cohort}/invitation")).json()["card"] is None
     # A card with a lower serial may come later: its member was offline.
-    other = Party(SIX, admin_seed=b"o" * 32)
+    other = Party(FOUR, admin_seed=b"o" * 32)
     await other.found(server)
     await other.open_cohort(server)
     for member, serial in (("m-0", 7), ("m-1", 2**63), ("m-2", 255)):
@@ -136,7 +137,7 @@ async def test_an_invitation_shows_its_signer_the_newest_card_of_its_key(
 
 @pytest.mark.both_stores
 async def test_two_cards_of_one_serial_are_a_conflict(server: Server, party: Party) -> None:
-    parties = (party, Party(SIX, admin_seed=b"o" * 32))
+    parties = (party, Party(FOUR, admin_seed=b"o" * 32))
     for each in parties:
         await each.found(server)
         await each.open_cohort(server)
@@ -180,6 +181,7 @@ async def test_a_card_twice_changes_nothing_and_another_is_a_conflict(server: Se
     assert (await server.cohort(party.cohort))["version"] == 1
 
 
+@pytest.mark.usefixtures("six")
 async def test_the_operator_may_close_early_and_who_comes_later_is_refused(
     server: Server, party: Party
 ) -> None:
@@ -196,9 +198,10 @@ async def test_the_operator_may_close_early_and_who_comes_later_is_refused(
     await party.done(server)
 
 
-async def test_enrolment_with_too_few_cards_fails_by_its_deadline(server: Server) -> None:
-    party = Party(SIX, question={"windows": {"enrol": 2, "upload": 600, "answer": 120}})
+async def test_enrolment_with_too_few_cards_fails_by_its_deadline(server: Server, party: Party) -> None:
     await party.send_cards(server, party.ids[:2])
+    server.clock.ahead_s += (await server.cohort(party.cohort))["deadline_s"] - server.clock()
+    server.coordinator.scheduler.wake_up()
     view = (await server.client.get(f"/v1/cohorts/{party.cohort}", params={"after": 2, "wait_s": 10})).json()
     assert (view["state"], view["fault"]["cause"]) == ("failed", "cohort-too-small")
     assert refusal(await party.try_round(server)) == (409, "wrong-phase")
@@ -209,9 +212,9 @@ async def test_enrolment_with_too_few_cards_fails_by_its_deadline(server: Server
     assert (await party.try_round(server)).status_code == 201
 
 
-async def test_a_cohort_that_cannot_form_is_refused_before_cards_go_out(server: Server) -> None:
+@pytest.mark.usefixtures("six")
+async def test_a_cohort_that_cannot_form_is_refused_before_cards_go_out(server: Server, party: Party) -> None:
     """The roster is larger or smaller than the study allows."""
-    party = Party(SIX)
     await party.found(server)
     key = party.roster.coordinator
     for number, count, cause in ((2, 7, "weak-parameters"), (3, 3, "cohort-too-small")):

@@ -10,7 +10,7 @@ from safetensors.numpy import load
 
 from service.coordination import combining
 from tests.service.conftest import done
-from tests.support.party import SIX, Party
+from tests.support.party import FOUR, Party
 from tests.support.refusals import refusal
 from tests.support.serving import Server
 from tests.support.simulator import After
@@ -23,6 +23,7 @@ async def combine(server: Server, party: Party, *rounds: str) -> Any:
     return await server.client.post(f"{party.where}/combinations", json={"rounds": rounds})
 
 
+@pytest.mark.usefixtures("six")
 async def test_two_periods_make_one_head(server: Server, formed: Party, finished: str) -> None:
     first = finished
     await formed.publish_study(server, version=2, purpose="renewed")  # the question is the same
@@ -175,7 +176,7 @@ async def test_periods_that_withhold_other_classes_do_not_add_up(
 
 async def test_noisy_sums_are_not_combined(server: Server) -> None:
     noise = {"epsilon": 2.0, "delta": 1e-5, "unit": "record", "recipe": "sum"}
-    party = Party(SIX, question={"noise": noise})
+    party = Party(FOUR, question={"noise": noise})
     await party.begin(server)
     answer = await combine(server, party, await done(server, party), await done(server, party))
     assert refusal(answer) == (422, "terms-refused")

@@ -87,6 +87,7 @@ async def test_nothing_is_kept_of_what_another_process_came_before(
     assert [event.body for event in stored][-3:] == [b'["m-3", 0]', b'["m-0", 0]', b'["m-1", 0]']
 
 
+@pytest.mark.usefixtures("six")
 @pytest.mark.parametrize("evicted", [False, True])
 async def test_members_are_asked_anew_by_every_phase_once_and_by_an_eviction(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch, *, evicted: bool

@@ -65,6 +65,7 @@ async def secrets_of(
     return found
 
 
+@pytest.mark.usefixtures("six")
 @pytest.mark.parametrize("end", ["done", "failed"])
 async def test_nothing_of_a_round_is_left_after_its_end(
     server: Server, formed: Party, end: str, monkeypatch: pytest.MonkeyPatch
@@ -87,6 +88,7 @@ async def test_nothing_of_a_round_is_left_after_its_end(
         assert await anywhere(server, secret) == [], name
 
 
+@pytest.mark.usefixtures("six")
 async def test_a_round_that_is_cleared_up_while_its_end_is_stored_is_cleared_up_again(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,7 +138,7 @@ async def test_a_chunk_that_comes_as_the_round_ends_is_cleared_too(
     assert blobs.list_names("uploads") == ()
 
 
-@pytest.mark.usefixtures("logged")
+@pytest.mark.usefixtures("logged", "six")
 async def test_the_log_holds_no_secret(
     tmp_path: Path,
     party: Party,

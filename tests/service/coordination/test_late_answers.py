@@ -58,9 +58,9 @@ async def test_after_the_result_and_a_restart(tmp_path: Path, party: Party, stor
         await check_late(server, party, round_id, sent)
         view = await server.view(round_id)
         certified = sent["m-0", "Vote"]
-        late = again(certified, party.keys["m-5"], member="m-5")
+        late = again(certified, party.keys["m-3"], member="m-3")
         assert await show(server, round_id, late) == ""
-        unasked = again(late, party.keys["m-5"], outcome=OTHER)
+        unasked = again(late, party.keys["m-3"], outcome=OTHER)
         assert await show(server, round_id, unasked) in {"already-voted", "survivors-invalid"}
         reveal = again(sent["m-0", "Reveal"], party.keys["m-0"], outcome=OTHER)
         assert await show(server, round_id, reveal) == "reveal-misshapen"

@@ -24,6 +24,7 @@ from veilsum.system.intervals import compute_presence_s
 
 LONG_S = 900.0
 """A silence longer than a preflight looks back."""
+pytestmark = pytest.mark.usefixtures("six")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from service.storage.tables import lost_contexts, rounds
 from tests.service.storage.kept import flip
 from tests.support.clients import client_of
 from tests.support.forging import again
-from tests.support.party import SIX, Party
+from tests.support.party import FOUR, Party
 from tests.support.refusals import refusal, refused
 from tests.support.serving import TOKEN, Server, carry_out, running
 from veilsum.protocol.identity import SigningKey
@@ -49,7 +49,7 @@ async def test_an_unknown_context_is_closed_for_good_in_one_federation(server: S
     found = await closing(server, formed.federation)
     assert found.content == Lost.make_signed(formed.admin, context=UNKNOWN).to_bytes()
     assert refusal(await closing(server)) == (404, "not-found")
-    other = Party(SIX, admin_seed=b"b" * 32)
+    other = Party(FOUR, admin_seed=b"b" * 32)
     await other.found(server)
     assert refusal(await closing(server, other.federation)) == (404, "not-found")
     assert (await close(server, other)).status_code == 204
@@ -103,7 +103,7 @@ async def test_a_closed_context_is_never_opened(server: Server, formed: Party) -
 
 
 async def test_a_damaged_one_is_named(tmp_path: Path) -> None:
-    party = Party(SIX)
+    party = Party(FOUR)
     async with running(tmp_path) as server:
         await party.found(server)
         assert (await close(server, party)).status_code == 204

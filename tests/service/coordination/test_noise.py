@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load
 from scipy.stats import chi2  # type: ignore[import-untyped]
 
-from tests.support.party import SIX, Party
+from tests.support.party import FOUR, Party
 from tests.support.refusals import refusal
 from tests.support.serving import Server
 from veilsum.calibration.privacy.mechanism import Mechanism
@@ -21,7 +21,7 @@ NOISE: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5, "unit": "record", "recip
 
 def noisy(recipe: str, **question: Any) -> Party:
     noise = {**NOISE, "recipe": recipe}
-    return Party(SIX, question={"noise": noise, **question})
+    return Party(FOUR, question={"noise": noise, **question})
 
 
 async def run(server: Server, party: Party) -> dict[str, Any]:
@@ -62,7 +62,7 @@ async def test_gradients_and_noisy_ccvr_begin(server: Server) -> None:
     for step, _ in RECIPES["mean+sum+16-gradients"][:3]:
         assert (await run(server, party))["step"] == step
     other = Party(
-        SIX,
+        FOUR,
         admin_seed=b"o" * 32,
         question={"noise": NOISE, "statistics": [{"kind": "ccvr"}]},
         after={"ccvr": {"samples_per_class": 20, "power": 0.5}},
@@ -74,7 +74,7 @@ async def test_gradients_and_noisy_ccvr_begin(server: Server) -> None:
 async def test_the_sum_carries_the_noise_that_is_promised(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The difference to the members' rows is the noise of six shares, each a third of the promised noise."""
+    """The difference to the members' rows is the noise of four shares, each a third of the promised noise."""
     party = noisy("sum")
     await party.begin(server)
     record = await run(server, party)
@@ -91,7 +91,7 @@ async def test_the_sum_carries_the_noise_that_is_promised(
         if part.block.name == "V":
             share[:] = np.ceil((s**2 / 2 + 4) / 3)
             share[part.diagonal] = np.ceil((s**2 + 4) / 3)
-        scaled.append(noise[place] ** 2 / (6 * share))
+        scaled.append(noise[place] ** 2 / (len(party.ids) * share))
     squares = np.concatenate(scaled)
     assert squares.size == spec.elements
     # out of these bounds once in 10⁹ runs

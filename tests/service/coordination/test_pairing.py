@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from sqlalchemy import delete, func, select, update
 
 from service.coordination import cohorts as cohorts_module
 from service.storage.tables import ciphertexts, pairings
+from tests.service.conftest import Past
 from tests.support.forging import again as signed_again
 from tests.support.party import SIX, Party
 from tests.support.refusals import refusal
@@ -25,13 +26,7 @@ from veilsum.protocol.rest import OCTETS_TYPE
 
 ANSWER_S = 120
 """Length of the window, in the party's study."""
-
-
-@pytest.fixture
-async def carded(server: Server, party: Party) -> Party:
-    """Members that have all sent their cards, and have not paired."""
-    await party.send_cards(server)
-    return party
+pytestmark = pytest.mark.usefixtures("six")
 
 
 async def pair(server: Server, party: Party, members: Iterable[str]) -> None:
@@ -101,7 +96,6 @@ async def test_nobody_is_shown_a_ciphertext_before_all_have_paired(server: Serve
         assert repeated.content == shown.to_bytes()
     await carded.take_manifest(server)
     assert all(isinstance(phase, Ready) for phase in carded.phases.values())
-    await carded.done(server)
 
 
 async def test_a_pairing_is_answered_once_the_cohort_is_formed(server: Server, carded: Party) -> None:
@@ -239,7 +233,7 @@ async def test_a_pairing_twice_changes_nothing_and_another_is_a_conflict(
     assert (view["version"], view["paired"]) == (7, ["m-0"])
     assert await stored_rows(server) == (1, len(first.ciphertexts))
     await carded.take_manifest(server)
-    await carded.done(server)
+    assert all(isinstance(phase, Ready) for phase in carded.phases.values())
 
 
 async def test_the_longest_pairing_is_refused_and_holds_up_no_other(
@@ -293,10 +287,11 @@ async def test_a_restart_after_a_second_manifest_goes_on_with_it(
 
 
 async def test_a_window_that_ended_while_nobody_ran_waits_for_the_members(
-    tmp_path: Path, party: Party
+    tmp_path: Path, stopped: Callable[[str], Past]
 ) -> None:
-    async with running(tmp_path / "data") as server:
-        await party.send_cards(server)
+    past = stopped("carded")
+    party = past.party
+    async with running(past.folder) as server:
         await pair(server, party, SIX[:5])
         for copy in ("late", "early"):
             snapshot(server.folder, tmp_path / copy)
@@ -316,10 +311,11 @@ async def test_a_window_that_ended_while_nobody_ran_waits_for_the_members(
 
 
 async def test_a_pairing_and_what_it_changes_are_stored_at_once(
-    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+    stopped: Callable[[str], Past], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path) as server:
-        await party.send_cards(server)
+    past = stopped("carded")
+    party = past.party
+    async with running(past.folder) as server:
         await pair(server, party, SIX[:5])
         last = await party.make_pairing(server, "m-5")
         before, database = await stored_rows(server), server.coordinator.database
@@ -337,7 +333,7 @@ async def test_a_pairing_and_what_it_changes_are_stored_at_once(
         monkeypatch.setattr(database, "add_all", add_all)
         answer = await party.send_pairing(server, "m-5", last)
         assert Ciphertexts.from_bytes(answer.content).manifest == manifest_of(party, "m-5").hash
-    async with running(tmp_path) as server:
+    async with running(past.folder) as server:
         assert (await server.cohort(party.cohort))["state"] == "formed"
 
 
@@ -357,8 +353,8 @@ async def test_a_pairing_that_was_reported_as_failed_is_taken_up(
         patched.setattr(server.coordinator.database, "write", unsure)
         assert (await carded.send_pairing(server, "m-5", last)).status_code == 503
     await carded.take_manifest(server)
+    assert all(isinstance(phase, Ready) for phase in carded.phases.values())
     assert (await server.cohort(carded.cohort))["version"] == 12
-    await carded.done(server)
 
 
 @pytest.mark.both_stores
@@ -411,15 +407,18 @@ async def test_damaged_ciphertexts_are_named_and_all_else_goes_on(
         assert isinstance(carded.phases[member], Ready)
 
 
-async def test_ciphertexts_of_a_cohort_that_still_pairs_are_not_deleted(tmp_path: Path, party: Party) -> None:
+async def test_ciphertexts_of_a_cohort_that_still_pairs_are_not_deleted(
+    stopped: Callable[[str], Past],
+) -> None:
     """Its coordinator stood still until after the members' keys had lapsed by its clock."""
-    async with running(tmp_path / "data") as server:
-        await party.send_cards(server)
+    past = stopped("carded")
+    party = past.party
+    async with running(past.folder) as server:
         await pair(server, party, SIX[:5])
         last = await party.make_pairing(server, "m-5")
     later = Clock()
     later.ahead_s = 100_000.0
-    async with running(tmp_path / "data", later, resume_grace_s=30.0) as server:
+    async with running(past.folder, later, resume_grace_s=30.0) as server:
         assert await stored_rows(server) == (5, 13)
         answer = await party.send_pairing(server, "m-5", last)
         shown = Ciphertexts.from_bytes(answer.content).shown

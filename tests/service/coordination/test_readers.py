@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.party import SIX, Party
+from tests.support.party import FOUR, Party
 from tests.support.serving import Server
 
 
@@ -35,7 +35,7 @@ async def test_readers_read_the_sums_and_nobody_else_does(server: Server, party:
 
 @pytest.mark.parametrize("readers", ["members", "anyone"])
 async def test_a_head_is_for_whom_the_study_names(server: Server, readers: str) -> None:
-    party = Party(SIX, after={"readers": readers})
+    party = Party(FOUR, after={"readers": readers})
     path = f"/v1/rounds/{await finished(server, party)}/result/weights"
     assert await status(server, party, "m-3", path) == 200
     assert (await server.client.get(path)).status_code == 200

@@ -84,6 +84,7 @@ async def finish(server: Server, party: Party) -> None:
     assert party.heard() == set(party.ids)
 
 
+@pytest.mark.usefixtures("six")
 @pytest.mark.parametrize("state", ["voiding", "revealing"])
 async def test_an_end_that_was_not_kept_before_the_crash_is_kept_after_it(
     tmp_path: Path, party: Party, state: str, monkeypatch: pytest.MonkeyPatch
@@ -174,6 +175,7 @@ async def test_a_commit_that_was_reported_as_failed_is_taken_up(
     await formed.check_result(server, round_id)
 
 
+@pytest.mark.usefixtures("six")
 async def test_an_end_that_was_reported_as_failed_is_found_although_nobody_speaks_any_more(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ async def test_a_long_roster_holds_no_other_up_and_is_parsed_once(
             await unknown
 
 
+@pytest.mark.usefixtures("six")
 async def test_only_a_member_s_newest_key_reads(server: Server, formed: Party, finished: str) -> None:
     """A key that was replaced or removed can still send what ends a live round, and is shown nothing."""
     replaced, new = formed.keys["m-1"], SigningKey(b"n" * 32)

@@ -181,6 +181,7 @@ async def test_each_run_is_read_from_the_attempts_of_its_own_period(
     assert looked_through == [1] * 60
 
 
+@pytest.mark.usefixtures("six")
 async def test_a_certified_attempt_without_a_sum_is_repeated_over_exactly_its_survivors(
     server: Server, formed: Party
 ) -> None:

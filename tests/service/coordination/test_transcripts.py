@@ -39,6 +39,7 @@ async def verdict(server: Server, party: Party, round_id: str) -> Verdict:
     return found
 
 
+@pytest.mark.usefixtures("six")
 @pytest.mark.parametrize(
     ("drop", "end"),
     [

@@ -94,23 +94,23 @@ async def test_the_last_chunk_again_after_the_round_moved_on(
         await formed.serve(server, round_id, member)
     view = await server.view(round_id)
     assert view["state"] == "checking"
-    last = len(formed.chunks["m-5"]) - 1
+    last = len(formed.chunks["m-3"]) - 1
     for state in ("checking", "freezing", "revealing"):
         await formed.play_until(server, round_id, state)
         before = await count(server)
-        again = await put_chunk(server, round_id, "m-5", last, formed.chunks["m-5"][last])
-        asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-5")
+        again = await put_chunk(server, round_id, "m-3", last, formed.chunks["m-3"][last])
+        asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-3")
         assert (again.status_code, again.content) == (asked.status_code, asked.content)
-        assert refusal(await put_chunk(server, round_id, "m-5", last, b"other")) == (409, "conflict")
-        upload = await formed.announce(server, round_id, "m-5")
+        assert refusal(await put_chunk(server, round_id, "m-3", last, b"other")) == (409, "conflict")
+        upload = await formed.announce(server, round_id, "m-3")
         assert upload.status_code == 200
         assert await count(server) == before
-    assert refusal(await put_chunk(server, round_id, "m-5", last + 1, b"x")) == (409, "wrong-phase")
-    upload_bytes = formed.upload_of("m-5")
+    assert refusal(await put_chunk(server, round_id, "m-3", last + 1, b"x")) == (409, "wrong-phase")
+    upload_bytes = formed.upload_of("m-3")
     await formed.play(server, round_id)
-    answer = await put_chunk(server, round_id, "m-5", last, formed.chunks["m-5"][last])
+    answer = await put_chunk(server, round_id, "m-3", last, formed.chunks["m-3"][last])
     assert refusal(answer) == (409, "wrong-phase")
-    late = await server.client.put(f"/v1/rounds/{round_id}/uploads/m-5", content=upload_bytes)
+    late = await server.client.put(f"/v1/rounds/{round_id}/uploads/m-3", content=upload_bytes)
     assert refusal(late) == (409, "wrong-phase")
 
 
