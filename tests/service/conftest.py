@@ -126,9 +126,22 @@ def six() -> None:
 
 
 @pytest.fixture
-def members(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """The members of the test's federation: as few as a round needs, unless it asks for `six`."""
-    return SIX if "six" in request.fixturenames else FOUR
+def make_party(request: pytest.FixtureRequest) -> Callable[[], Party]:
+    """Makes the test's party: of as few members as a round needs, unless it asks for `six`."""
+    return of_six if "six" in request.fixturenames else of_four
+
+
+def of_four() -> Party:
+    return Party(FOUR)
+
+
+def of_six() -> Party:
+    return Party(SIX)
+
+
+def withholding() -> Party:
+    """Six members (a = 1, g = 4, so m = 5 with a margin of 1) that hold different classes."""
+    return Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
 
 
 @dataclass(frozen=True)
@@ -142,14 +155,9 @@ class Past:
     """Offset of the coordinator's clock."""
 
 
-Pasts = Callable[[str, tuple[str, ...]], Past]
+Pasts = Callable[[str, Callable[[], Party]], Past]
 PASTS = ("carded", "formed", "finished", "counted")
 """Fixtures that begin with a past. The last of them that a test requests names its past."""
-
-
-def withholding() -> Party:
-    """Six members (a = 1, g = 4, so m = 5 with a margin of 1) that hold different classes."""
-    return Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
 
 
 async def done(server: Server, party: Party) -> str:
@@ -163,8 +171,7 @@ async def done(server: Server, party: Party) -> str:
 def pasts(tmp_path_factory: pytest.TempPathFactory) -> Pasts:
     """Each past on SQLite and files, played at its first use: each test continues with a copy of it."""
 
-    async def live(folder: Path, name: str, members: tuple[str, ...]) -> Past:
-        party = withholding() if name == "counted" else Party(members)
+    async def live(folder: Path, name: str, party: Party) -> Past:
         async with running(folder) as server:
             await party.send_cards(server)
             if name == "carded":
@@ -177,16 +184,14 @@ def pasts(tmp_path_factory: pytest.TempPathFactory) -> Pasts:
                     return Past(folder, party, await party.count(server))
         return Past(folder, party)
 
-    return cache(
-        lambda name, members: asyncio.run(live(tmp_path_factory.mktemp("past") / "data", name, members))
-    )
+    return cache(lambda name, make: asyncio.run(live(tmp_path_factory.mktemp("past") / "data", name, make())))
 
 
 @pytest.fixture
-def stopped(tmp_path: Path, pasts: Pasts, members: tuple[str, ...]) -> Callable[[str], Past]:
+def stopped(tmp_path: Path, pasts: Pasts, make_party: Callable[[], Party]) -> Callable[[str], Past]:
     """Copy a past, on SQLite and files, for a test that starts its coordinator itself."""
 
-    made = {name: pasts(name, members) for name in PASTS[:3]}
+    made = {name: pasts(name, make_party) for name in PASTS[:3]}
 
     def copied(name: str) -> Past:
         past = made[name]
@@ -196,10 +201,14 @@ def stopped(tmp_path: Path, pasts: Pasts, members: tuple[str, ...]) -> Callable[
 
 
 @pytest.fixture
-def past(request: pytest.FixtureRequest, stores: str, pasts: Pasts, members: tuple[str, ...]) -> Past | None:
+def past(
+    request: pytest.FixtureRequest, stores: str, pasts: Pasts, make_party: Callable[[], Party]
+) -> Past | None:
     """The past with which a test begins; None if it begins with nothing, or plays its past itself on servers."""
     asked = [name for name in PASTS if name in request.fixturenames]
-    return pasts(asked[-1], members) if asked and stores == "embedded" else None
+    if not asked or stores != "embedded":
+        return None
+    return pasts(asked[-1], withholding if asked[-1] == "counted" else make_party)
 
 
 @pytest.fixture
@@ -213,8 +222,8 @@ async def server(tmp_path: Path, past: Past | None) -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-def party(members: tuple[str, ...]) -> Party:
-    return Party(members)
+def party(make_party: Callable[[], Party]) -> Party:
+    return make_party()
 
 
 @pytest.fixture

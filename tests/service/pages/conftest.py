@@ -32,9 +32,14 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Hung:
 
 
 @pytest.fixture
-def past(request: pytest.FixtureRequest, stores: str, hung: Hung) -> Past | None:
+def make_party() -> Callable[[], Party]:
+    return public
+
+
+@pytest.fixture
+def past(request: pytest.FixtureRequest, stores: str, hung: Hung, past: Past | None) -> Past | None:
     """The gallery's past, if a test uses the gallery."""
-    return hung()[0] if stores == "embedded" and "gallery" in request.fixturenames else None
+    return hung()[0] if stores == "embedded" and "gallery" in request.fixturenames else past
 
 
 @pytest.fixture

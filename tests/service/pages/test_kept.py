@@ -10,7 +10,6 @@ from fastapi import FastAPI
 
 from service.coordination.cache import Recent
 from service.pages import rendering
-from tests.service.pages.gallery import Gallery
 from tests.support.party import Party
 from tests.support.serving import TOKEN, Server
 
@@ -73,11 +72,11 @@ async def test_kept_pages_weigh_with_their_addresses(server: Server) -> None:
     assert len(kept._kept) == 1
 
 
-async def test_a_page_keeps_no_round(server: Server, gallery: Gallery) -> None:
+async def test_a_page_keeps_no_round(server: Server, finished: str) -> None:
     rounds = server.coordinator.catalogue.rounds
     async with server.anonymous() as nobody:
-        assert (await nobody.get(f"/rounds/{gallery.done}")).status_code == 200
-    found = weakref.ref(rounds[gallery.done])
+        assert (await nobody.get(f"/rounds/{finished}")).status_code == 200
+    found = weakref.ref(rounds[finished])
     rounds._recent = Recent(0)
     for _ in range(100):  # the thread that read it releases it a moment after the answer
         gc.collect()
