@@ -37,7 +37,7 @@ async def test_a_flipped_bit_in_the_end_of_the_audit_log_is_mended(stopped: Call
     run_sql(past.folder, f"UPDATE audit_head SET head = {digit} || substr(head, 2)")
     await repair(past.folder, "audit log")
     async with running(past.folder) as server:
-        await past.party.done(server)
+        await past.party.open_round(server)
         page = await server.audited()
         assert check_log(page, key) == page.head.end
 
@@ -117,5 +117,4 @@ async def test_a_document_whose_signature_has_changed_is_refused(
             await party.publish_roster(server, party.roster)
             await party.try_study(server, party.study)
             assert (await server.client.get(where)).content == body
-        await party.next_period(server)
-        await party.done(server)
+        await party.open_round(server)

@@ -4,13 +4,15 @@ import asyncio
 import itertools
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.coordination.rounds import LiveRound
-from tests.support.party import Party
+from tests.service.conftest import Past
+from tests.support.party import FOUR, Party
 from tests.support.serving import Clock, Server, running, snapshot
 from tests.support.simulator import After
 from veilsum.protocol.errors import Misuse
@@ -36,17 +38,17 @@ async def see(server: Server, party: Party) -> dict[str, Any]:
 
 
 async def test_what_a_round_acknowledged_survives_a_crash_after_any_kind_of_request(tmp_path: Path) -> None:
-    party = Party(tuple(f"m-{index}" for index in range(4)), dim=3, classes=2)
-    saved, acknowledged = list[Saved](), itertools.count()
+    party = Party(FOUR, dim=3, classes=2)
+    saved = list[Saved]()
     async with running(tmp_path / "data") as server:
 
         async def on_ack(label: str) -> None:
-            """Keep the first of each kind, and every sixth."""
+            """Keep the first of each kind."""
             new = label.split(maxsplit=1)[0] not in {known.split()[0] for known, *_ in saved}
             # The round may be solved at any moment now; that is a test of its own.
             found = server.coordinator.catalogue.rounds.get(round_id)
             solved = "Reveal" in label and (not isinstance(found, LiveRound) or found.recovered is not None)
-            if not solved and (next(acknowledged) % 6 == 0 or new):
+            if new and not solved:
                 seen = await see(server, party)
                 copied = snapshot(server.folder, tmp_path / f"crash-{len(saved)}")
                 if seen == await see(server, party):
@@ -87,11 +89,13 @@ async def finish(server: Server, party: Party) -> None:
 @pytest.mark.usefixtures("six")
 @pytest.mark.parametrize("state", ["voiding", "revealing"])
 async def test_an_end_that_was_not_kept_before_the_crash_is_kept_after_it(
-    tmp_path: Path, party: Party, state: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stopped: Callable[[str], Past], state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The event that ends a round is stored, but its outcome isn't."""
-    async with running(tmp_path / "data") as server:
-        round_id = await party.begun(server)
+    past = stopped("formed")
+    party = past.party
+    async with running(past.folder) as server:
+        round_id = await party.open_round(server)
         party.drop = {"m-5": After.ANNOUNCEMENT} if state == "voiding" else {}
         await party.seal_all(server, round_id)
         await party.play_until(server, round_id, "collecting" if state == "voiding" else state)
@@ -121,11 +125,12 @@ async def test_an_end_that_was_not_kept_before_the_crash_is_kept_after_it(
 
 @pytest.mark.parametrize("ended", [False, True])
 async def test_a_coordinator_whose_blobs_are_gone_does_not_start(
-    tmp_path: Path, party: Party, *, ended: bool
+    stopped: Callable[[str], Past], *, ended: bool
 ) -> None:
-    data = tmp_path / "data"
+    past = stopped("formed")
+    data, party = past.folder, past.party
     async with running(data) as server:
-        round_id = await party.begun(server)
+        round_id = await party.open_round(server)
     shutil.rmtree(data / "blobs")
     async with running(data) as server:  # nothing was in them
         if ended:
@@ -200,10 +205,11 @@ async def test_an_end_that_was_reported_as_failed_is_found_although_nobody_speak
 
 
 async def test_deadlines_that_passed_while_nobody_ran_wait_for_the_members(
-    tmp_path: Path, party: Party
+    tmp_path: Path, stopped: Callable[[str], Past]
 ) -> None:
-    async with running(tmp_path / "data") as server:
-        await party.begin(server)
+    past = stopped("formed")
+    party = past.party
+    async with running(past.folder) as server:
         formed = party.cohort
         late = await party.open_cohort(server)
         party.cohort = formed
