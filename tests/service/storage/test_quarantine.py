@@ -64,16 +64,7 @@ async def test_a_damaged_row_is_named_and_all_else_goes_on(folder: Path, place: 
 
 
 @pytest.mark.parametrize(
-    ("column", "after"),
-    [
-        ("final", '"survivors_min":'),
-        ("final", '"survivors":["m-'),
-        ("final", '"transcript":"'),
-        ("record", '"rows":'),
-        ("record", '"error_bound":'),
-        ("record", '"signature":"'),
-        ("final", " "),
-    ],
+    ("column", "after"), [("final", '"survivors_min":'), ("record", '"signature":"'), ("final", " ")]
 )
 async def test_a_flipped_bit_in_how_a_round_ended_is_found(folder: Path, column: str, after: str) -> None:
     """Even if the text is still well-formed, it isn't served."""
