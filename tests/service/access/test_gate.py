@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,15 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import parse_message
 from veilsum.protocol.request_signature import Target, content_digest, sign_request
 
-THREE = ("m-0", "m-1", "m-2")
+
+def read_by_one() -> Party:
+    """Three members, of whom one reads sums."""
+    return Party(("m-0", "m-1", "m-2"), readers=("m-0",))
+
+
+@pytest.fixture
+def make_party() -> Callable[[], Party]:
+    return read_by_one
 
 
 def headers(
@@ -82,9 +91,11 @@ async def stored(server: Server) -> dict[str, bytes]:
     return stage.stored()
 
 
-async def test_every_signed_request_may_arrive_twice_but_a_download_of_a_sum(server: Server) -> None:
+async def test_every_signed_request_may_arrive_twice_but_a_download_of_a_sum(
+    server: Server, party: Party
+) -> None:
     """At once, and again when the round is over: nothing that is stored changes."""
-    party, sent = Party(THREE), list[tuple[httpx.Request, httpx.Response]]()
+    sent = list[tuple[httpx.Request, httpx.Response]]()
     first = server.client._transport
 
     class Twice(httpx.AsyncBaseTransport):
@@ -123,11 +134,9 @@ async def test_every_signed_request_may_arrive_twice_but_a_download_of_a_sum(ser
 
 
 @pytest.fixture
-async def sums(server: Server) -> tuple[Party, str]:
+async def sums(formed: Party, finished: str) -> tuple[Party, str]:
     """The path of a sum that m-0 may read."""
-    party = Party(THREE, readers=("m-0",))
-    await party.begin(server)
-    return party, f"/v1/rounds/{await party.done(server)}/result/sums"
+    return formed, f"/v1/rounds/{finished}/result/sums"
 
 
 async def test_a_sum_is_downloaded_once_with_each_request(server: Server, sums: tuple[Party, str]) -> None:
@@ -142,10 +151,11 @@ async def test_a_sum_is_downloaded_once_with_each_request(server: Server, sums: 
         assert (await client.get(path, headers=headers(party, path))).status_code == 200
 
 
-async def test_a_request_is_known_for_as_long_as_it_would_be_taken(tmp_path: Path, stores: str) -> None:
+async def test_a_request_is_known_for_as_long_as_it_would_be_taken(
+    tmp_path: Path, party: Party, stores: str
+) -> None:
     """A nonce is remembered longer than the signature's lifetime, because the signer's clock may be behind."""
     del stores
-    party = Party(THREE, readers=("m-0",))
     async with running(tmp_path, clock_skew_s=600.0) as server:
         await party.begin(server)
         path = f"/v1/rounds/{await party.done(server)}/result/sums"
@@ -250,8 +260,7 @@ async def test_an_answer_is_its_sender_s(server: Server, formed: Party) -> None:
     assert refusal(await client.post(where, content=receipt.to_bytes())) == (403, "forbidden")
 
 
-async def test_a_coordinator_behind_a_proxy_knows_its_public_address(tmp_path: Path) -> None:
-    party = Party(THREE)
+async def test_a_coordinator_behind_a_proxy_knows_its_public_address(tmp_path: Path, party: Party) -> None:
     async with running(tmp_path) as server:
         asked = f"/v1/rounds/{await party.begun(server)}/requests/m-0"
         rewritten = {**headers(party, asked, authority="sum.example.org"), "host": "10.0.0.7:8000"}
