@@ -33,9 +33,9 @@ NOISY: dict[str, Any] = {"noise": {"epsilon": 4.0, "delta": 1e-6, "unit": "recor
 class Late(Pairs):
     """A party whose uploads may be refused: they come too late, or after the round was given up for damage. Its members may be late, too."""
 
-    async def serve(self, server: Server, round_id: str, member: str) -> bool:
+    async def serve(self, server: Server, round_id: str, member: str, until: str = "") -> bool | None:
         try:
-            return await super().serve(server, round_id, member)
+            return await super().serve(server, round_id, member, until)
         except PeerFault as fault:
             if fault.cause is not Cause.TERMS_EXPIRED:
                 raise

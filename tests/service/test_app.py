@@ -69,6 +69,7 @@ def test_an_app_is_made_when_a_server_asks_for_it(monkeypatch: pytest.MonkeyPatc
         _ = fresh.another
 
 
+@pytest.mark.slow
 async def test_a_start_that_fails_is_logged_without_values(tmp_path: Path) -> None:
     server = Process(tmp_path / "data", {"VEILSUM_MAX_WAIT_S": "canary-71"})
     with pytest.raises(AssertionError):

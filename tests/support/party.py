@@ -58,7 +58,7 @@ from veilsum.protocol.messages import (
     parse_message,
 )
 from veilsum.protocol.record import ResultRecord, verify_record
-from veilsum.protocol.rest import OCTETS_TYPE
+from veilsum.protocol.rest import OCTETS_TYPE, STATE_HEADER
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.shamir import share_secrets
 from veilsum.protocol.study import DAY_S, Content
@@ -414,8 +414,10 @@ class Party:
         end = time.monotonic() + within_s
         view = await server.view(round_id)
         while not view["ended"]:
-            moved = [await self.serve(server, round_id, member) for member in view["members"]]
-            if not any(moved):
+            asked = (
+                () if view["state"] == "recovered" else view["members"]
+            )  # then it computes, and asks nobody
+            if not any([await self.serve(server, round_id, member) for member in asked]):
                 if view["state"] == "erasing":
                     return view
                 assert time.monotonic() < end, view
@@ -440,20 +442,21 @@ class Party:
 
     async def play_until(self, server: Server, round_id: str, state: str) -> None:
         """Serve members one by one until the round is in this state."""
-        moved = True
         while True:
-            if not moved:
-                await server.pass_time(await server.view(round_id))
             moved = False
             for member in self.ids:
-                if (await server.view(round_id))["state"] == state:
+                if (served := await self.serve(server, round_id, member, until=state)) is None:
                     return
-                moved = await self.serve(server, round_id, member) or moved
+                moved = served or moved
+            if not moved:
+                await server.pass_time(await server.view(round_id))
 
-    async def serve(self, server: Server, round_id: str, member: str) -> bool:
-        """Let one member answer its request; return whether that changed anything."""
+    async def serve(self, server: Server, round_id: str, member: str, until: str = "") -> bool | None:
+        """Let one member answer its request; return whether that changed anything, or None if the round is in the state `until`."""
         answer = await server.client.get(f"/v1/rounds/{round_id}/requests/{member}")
         assert answer.status_code in {200, 204}, answer.text
+        if answer.headers[STATE_HEADER] == until:
+            return None
         if answer.status_code == 204:
             return False
         message = parse_message(answer.content)
