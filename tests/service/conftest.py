@@ -1,6 +1,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -184,17 +185,21 @@ def pasts(tmp_path_factory: pytest.TempPathFactory) -> Pasts:
                     return Past(folder, party, await party.count(server))
         return Past(folder, party)
 
-    return cache(lambda name, make: asyncio.run(live(tmp_path_factory.mktemp("past") / "data", name, make())))
+    @cache
+    def played(name: str, make: Callable[[], Party]) -> Past:
+        playing = live(tmp_path_factory.mktemp("past") / "data", name, make())
+        with ThreadPoolExecutor(1) as thread:  # a test's own loop may be running
+            return thread.submit(asyncio.run, playing).result()
+
+    return played
 
 
 @pytest.fixture
 def stopped(tmp_path: Path, pasts: Pasts, make_party: Callable[[], Party]) -> Callable[[str], Past]:
     """Copy a past, on SQLite and files, for a test that starts its coordinator itself."""
 
-    made = {name: pasts(name, make_party) for name in PASTS[:3]}
-
     def copied(name: str) -> Past:
-        past = made[name]
+        past = pasts(name, make_party)
         return replace(past, folder=snapshot(past.folder, tmp_path / "data"), party=past.party.copy())
 
     return copied
