@@ -106,7 +106,7 @@ async def test_a_sum_that_cannot_be_computed_is_tried_again_and_may_be_given_up(
     assert (cancelled.json()["state"], cancelled.json()["fault"]["cause"]) == ("failed", "cancelled")
     monkeypatch.undo()
     await formed.play(server, round_id)
-    await formed.done(server)
+    await formed.open_round(server)
 
 
 async def test_a_result_that_comes_after_the_round_was_given_up_is_dropped(

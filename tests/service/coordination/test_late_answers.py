@@ -4,8 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.service.coordination.test_transcripts import verdict
 from tests.support.forging import again
 from tests.support.party import Party
@@ -46,7 +44,6 @@ async def check_late(server: Server, party: Party, round_id: str, sent: dict[tup
     assert await show(server, round_id, again(receipt, key, uploads=OTHER)) == "conflict"
 
 
-@pytest.mark.both_stores
 async def test_after_the_result_and_a_restart(tmp_path: Path, party: Party, stores: str) -> None:
     sent = remember(party)
     async with running(tmp_path / "data") as server:

@@ -12,7 +12,7 @@ from service.coordination.solving import SumsFile
 from tests.support.party import Party
 from tests.support.refusals import refusal
 from tests.support.serving import Server
-from veilsum.calibration.errors import NoRecords, SumCheckFailed
+from veilsum.calibration.errors import SumCheckFailed
 from veilsum.study import answers
 
 
@@ -41,7 +41,6 @@ def test_where_the_disk_has_no_room_for_it_an_error_says_so(monkeypatch: pytest.
     ("error", "said"),
     [
         (SumCheckFailed("class 3 reaches 12 with 10 records", identity="trace"), "identity broken: trace"),
-        (NoRecords("7 records of 7 classes leave no covariance"), "no head follows: NoRecords"),
         (np.linalg.LinAlgError("Eigenvalues of 12 did not converge"), "no head follows: LinAlgError"),
     ],
 )

@@ -65,7 +65,7 @@ async def test_the_sum_of_a_process_is_the_plain_one(tmp_path: Path, monkeypatch
     """With `uvicorn service.app:app`, where the window for uploads passes in real time."""
     monkeypatch.undo()  # chunks are as long as the process has them
     process: Any = Process(tmp_path / "data", {"VEILSUM_RESUME_GRACE_S": "0"})
-    party = Party(SIX, question={"ring_bits": 48, "windows": {"enrol": 60, "upload": 8, "answer": 4}})
+    party = Party(SIX, question={"ring_bits": 48, "windows": {"enrol": 60, "upload": 5, "answer": 4}})
     try:
         await process.start()
         await check_sum(process, party, moments, (After.ANNOUNCEMENT, After.OPENING))
