@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import uvloop
 
-from service.app import create_app
-from service.settings import Settings
 from service.storage.database import Database
 from service.storage.stores import open_stores
 from service.telemetry import logs
 from tests.service.access.provider import Provider
 from tests.support import serving
+from tests.support.clients import api_document
 from tests.support.party import FOUR, HOLD, SIX, WITHHOLDING, Party
 from tests.support.servers import ADMIN_URL, CREDENTIALS, Servers, bucket_served, execute, lacking
 from tests.support.serving import Clock, Server, running, settings_of, snapshot
@@ -43,7 +42,7 @@ def logged() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def document() -> dict[str, Any]:
     """The API document."""
-    return create_app(Settings()).openapi()
+    return api_document()
 
 
 @pytest.fixture(autouse=True)

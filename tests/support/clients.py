@@ -74,10 +74,9 @@ OBSERVED: set[tuple[str, str, int, str]] = set()
 
 
 @functools.cache
-def declared_paths() -> dict[str, Any]:
-    """Return the paths of the API document. They are the same for every app, and slow to build."""
-    paths: dict[str, Any] = create_app(Settings()).openapi()["paths"]
-    return paths
+def api_document() -> dict[str, Any]:
+    """Return the API document. It is the same for every app, and slow to build."""
+    return create_app(Settings()).openapi()
 
 
 class Checking:
@@ -85,7 +84,7 @@ class Checking:
 
     def __init__(self, app: Any) -> None:
         self.app = app
-        self.declared = declared_paths()
+        self.declared = api_document()["paths"]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         status, kind, body = 0, "", b""
