@@ -2,10 +2,12 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.service.conftest import Past
 from tests.support.party import FOUR, Party
 from tests.support.refusals import refusal
 from tests.support.serving import Clock, Server, running, snapshot, wait_until
@@ -70,10 +72,12 @@ async def test_the_uploads_of_an_overdue_round_are_deleted_once(server: Server, 
     assert await deletions() == 2
 
 
-async def test_a_restart_in_each_new_state_goes_on_where_it_was(tmp_path: Path, party: Party) -> None:
-    clock = Clock()
-    async with running(tmp_path / "data", clock) as server:
-        await party.begin(server)
+async def test_a_restart_in_each_new_state_goes_on_where_it_was(
+    tmp_path: Path, stopped: Callable[[str], Past]
+) -> None:
+    past, clock = stopped("formed"), Clock()
+    party = past.party
+    async with running(past.folder, clock) as server:
         round_id = await overdue(server, party)
         erasing = snapshot(server.folder, tmp_path / "erasing")
         then = party.copy()
@@ -86,7 +90,7 @@ async def test_a_restart_in_each_new_state_goes_on_where_it_was(tmp_path: Path, 
         assert isinstance(parse_message(asked.content), ErasureRequest)
         then.drop = {}
         assert (await then.play(server, round_id))["state"] == "erased"
-        await then.done(server)
+        await then.open_round(server)
     async with running(lost, clock) as server:
         assert (await party.lose(server, round_id))["state"] == "lost"  # sent again
         [link] = await server.coordinator.federations.read_links(party.federation)
@@ -94,10 +98,14 @@ async def test_a_restart_in_each_new_state_goes_on_where_it_was(tmp_path: Path, 
         assert refusal(await party.try_round(server)) == (409, "already-summed")
 
 
-async def test_a_false_dealer_is_evicted_and_stays_so_after_a_restart(tmp_path: Path, party: Party) -> None:
+async def test_a_false_dealer_is_evicted_and_stays_so_after_a_restart(
+    tmp_path: Path, stopped: Callable[[str], Past]
+) -> None:
+    past = stopped("formed")
+    party = past.party
     party.false_dealer("m-3", threshold=3)
-    async with running(tmp_path / "data") as server:
-        round_id = await party.begun(server)
+    async with running(past.folder) as server:
+        round_id = await party.open_round(server)
         while not (await server.view(round_id))["evicted"]:
             for member in party.ids:
                 if not (await server.view(round_id))["evicted"]:

@@ -1,6 +1,7 @@
 """Every ended round leaves a signed transcript, which replays without findings if all parties followed the rules."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from service.storage.tables import events
+from tests.service.conftest import Past
 from tests.support.forging import again
 from tests.support.party import Party
 from tests.support.refusals import refusal
@@ -96,10 +98,12 @@ async def kept(server: Server) -> list[tuple[str, int]]:
 
 
 async def test_what_proves_a_member_false_survives_a_restart_and_is_kept_once(
-    tmp_path: Path, party: Party
+    tmp_path: Path, stopped: Callable[[str], Past]
 ) -> None:
-    async with running(tmp_path / "data") as server:
-        round_id = await party.begun(server)
+    past = stopped("formed")
+    party = past.party
+    async with running(past.folder) as server:
+        round_id = await party.open_round(server)
         await party.serve(server, round_id, "m-1")
         before = await server.view(round_id)
         for number in range(1, 4):
@@ -121,10 +125,12 @@ async def test_what_proves_a_member_false_survives_a_restart_and_is_kept_once(
 
 
 async def test_a_crash_before_the_end_is_kept_makes_the_same_transcript_again(
-    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stopped: Callable[[str], Past], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path / "data") as server:
-        round_id = await party.begun(server)
+    past = stopped("formed")
+    party = past.party
+    async with running(past.folder) as server:
+        round_id = await party.open_round(server)
         put = server.coordinator.blobs.put
 
         def crashing(name: str, data: bytes) -> None:
