@@ -1,6 +1,7 @@
 """Large bodies wait for room: a limit of them is in memory at a time, and an announced body doesn't block others."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from service.access.bodies import Room
 from service.http.callers import TooMany
+from tests.service.conftest import Past
 from tests.support.party import Party
 from tests.support.refusals import refusal
 from tests.support.serving import TOKEN, running, served
@@ -90,12 +92,12 @@ async def test_whoever_finds_no_room_in_time_is_told_when_to_come_again() -> Non
 
 
 async def test_a_round_goes_well_where_there_is_hardly_any_room(
-    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+    stopped: Callable[[str], Past], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Room, "SMALL", 0)
-    async with running(tmp_path, body_room_bytes=1) as server:
-        await party.begin(server)
-        await party.done(server)
+    past = stopped("formed")
+    async with running(past.folder, body_room_bytes=1) as server:
+        await past.party.done(server)
         assert server.app.state.room._taken == 0
 
 

@@ -1,21 +1,23 @@
 """Extending a phase: an event like any other, so it survives the process, and bounded by what members signed."""
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 
+from tests.service.conftest import Past
 from tests.support.party import Party
 from tests.support.refusals import refusal
 from tests.support.serving import Clock, Server, running
 
 
 async def test_an_extended_deadline_holds_through_restarts_until_it_passes(
-    tmp_path: Path, party: Party
+    stopped: Callable[[str], Past],
 ) -> None:
-    clock = Clock()
-    async with running(tmp_path / "data", clock) as server:
-        round_id = await party.begun(server, lifetime_s=86_400)
+    past, clock = stopped("formed"), Clock()
+    party = past.party
+    async with running(past.folder, clock) as server:
+        round_id = await party.open_round(server, lifetime_s=86_400)
         for member in party.ids[:-1]:
             await party.serve(server, round_id, member)
         before = await server.view(round_id)
@@ -24,7 +26,7 @@ async def test_an_extended_deadline_holds_through_restarts_until_it_passes(
         assert answer["version"] == before["version"] + 1
         assert await extend(server, round_id, answer["deadline_s"]) == answer
         clock.ahead_s += before["deadline_s"] + 1 - clock()
-    async with running(tmp_path / "data", clock) as server:
+    async with running(past.folder, clock) as server:
         assert await server.view(round_id) == answer
         assert answer["state"] == "collecting"
         view = await party.play(server, round_id)  # the last member comes in the time that it was given

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from service.coordination import cache
 from service.coordination.cache import ObjectCache
 from service.coordination.cohorts import Cohort
 from service.coordination.federations import Federations
+from tests.service.conftest import Past
 from tests.support.party import Party
 from tests.support.serving import Server, running, two
 from veilsum.protocol import rest
@@ -150,7 +152,7 @@ def test_a_look_at_all_that_is_cached_drops_none_of_it(monkeypatch: pytest.Monke
     assert "recent" not in objects, "there is room for two"
 
 
-async def test_what_was_just_stored_is_not_read_back(tmp_path: Path, party: Party) -> None:
+async def test_what_was_just_stored_is_not_read_back(stopped: Callable[[str], Past]) -> None:
     """A single process has what it stored in memory."""
     statements = list[str]()
 
@@ -161,9 +163,11 @@ async def test_what_was_just_stored_is_not_read_back(tmp_path: Path, party: Part
     def note(*given: Any) -> None:
         statements.append(" ".join(given[2].split()))
 
-    async with running(tmp_path) as server:
+    past = stopped("formed")
+    party = past.party
+    async with running(past.folder) as server:
         event.listen(Engine, "before_cursor_execute", note)
-        round_id = await party.begun(server)
+        round_id = await party.open_round(server)
         assert after("INSERT INTO rounds") == []
         await party.play(server, round_id)
         await server.tidy(round_id)
