@@ -26,6 +26,7 @@ from contextlib import (
     nullcontext,
 )
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from unittest.mock import patch
@@ -34,6 +35,7 @@ import httpx
 import uvicorn
 import uvloop
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from pydantic import SecretStr
 from sqlalchemy import Connection, Executable
 
 from service.access.accepting import PooledServer
@@ -197,10 +199,20 @@ def few(address: int = 20_000, caller: int = 2000, *, at_once: int = 1024) -> Li
     return Limits(Allowance(0.01, caller, 64), Allowance(0.01, address, at_once, at_once))
 
 
+@cache
+def usual_settings() -> Settings:
+    """Return the settings that most coordinators have: to read the environment takes as long as all else of a start."""
+    return Settings(operator_token=SecretStr(TOKEN), resume_grace_s=0.0)
+
+
 async def settings_of(folder: Path, **settings: Any) -> Settings:
     """Return the settings of a coordinator on this folder, with its database and bucket if it has them."""
     own = await SERVERS.settings(folder) if SERVERS is not None else {}
-    return Settings(**{"data_dir": folder, "operator_token": TOKEN, "resume_grace_s": 0.0, **own, **settings})
+    if own or settings:
+        return Settings(
+            **{"data_dir": folder, "operator_token": TOKEN, "resume_grace_s": 0.0, **own, **settings}
+        )
+    return usual_settings().model_copy(update={"data_dir": folder})
 
 
 @asynccontextmanager
