@@ -414,9 +414,8 @@ class Party:
         end = time.monotonic() + within_s
         view = await server.view(round_id)
         while not view["ended"]:
-            asked = (
-                () if view["state"] == "recovered" else view["members"]
-            )  # then it computes, and asks nobody
+            # A recovered round computes, and asks nobody.
+            asked = () if view["state"] == "recovered" else view["members"]
             if not any([await self.serve(server, round_id, member) for member in asked]):
                 if view["state"] == "erasing":
                     return view
