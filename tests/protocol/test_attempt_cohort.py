@@ -78,6 +78,13 @@ def _of_study(federation: Federation, repeats: bytes = NO_CONTEXT, **changes: An
     )
 
 
+@pytest.mark.parametrize("period", ["rehearsal-1", "judge-1"])
+def test_2_a_period_is_of_a_kind_that_the_study_has(federation: Federation, period: str) -> None:
+    named = (federation.roster.hash, 0, federation.study.hash, period, NO_CONTEXT)
+    with refused("terms-refused", "coordinator"):
+        check(federation, changed(federation, period=period, cohort=cohort_id(*named)))
+
+
 @pytest.mark.parametrize(
     "repeated",
     [(), SURVIVORS[:5], (*SURVIVORS, Survivor("member-7", bytes(32)))],
