@@ -75,3 +75,16 @@ def test_after_the_latest_end_void_moves_the_keys_too() -> None:
     federation.now_s = federation.phase.attempt.opening.terms.latest_end_s
     closed, _ = federation.ask("member-0", void, Closed)
     assert (closed.ready.sequence, closed.ready.attempt) == (1, 0)
+
+
+def test_void_keeps_the_keys_for_a_retry_until_the_latest_end() -> None:
+    federation = Federation(4)
+    closed, _ = federation.ask("member-0", voided(federation), Closed)
+    held = [pair.key for pair in (*closed.ready.masks, *closed.ready.boxes)]
+    assert (closed.ready.sequence, closed.ready.attempt) == (0, 1)
+    end_s = closed.opening.terms.latest_end_s
+    assert closed.expiry_s == end_s
+    assert closed.erase_expired(end_s - 1) is closed
+    erased = closed.erase_expired(end_s)
+    assert (erased.ready.sequence, erased.ready.attempt) == (1, 0)
+    assert not any(key in erased.to_bytes() for key in held)
