@@ -297,7 +297,7 @@ def _taping(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def exported(attacks: tuple[Attack, ...], said: dict[str, int]) -> Iterator[Json]:
-    """Play all plays, each of which must end as it says; yield as scripts those that end with one party's messages. `said` numbers the messages."""
+    """Play every attack, which must end as it says, and yield the script of each that ends with one party's messages. `said` numbers them."""
     yield from filter(None, (_exported(attack, said) for attack in attacks))
 
 

@@ -15,7 +15,7 @@ BATCHES_MAX = 100
 
 
 def reach(part: str, wanted: set[str], first: int, runs: int, steps_min: int) -> None:
-    """Run batches, of which none may break a rule, from the first until all these states were reached."""
+    """Run batches until all these states have been reached; none may break a rule."""
     reached = Counter[str]()
     for number in range(first, first + BATCHES_MAX):
         batch = run_batch(part, number, runs)
@@ -28,7 +28,7 @@ def reach(part: str, wanted: set[str], first: int, runs: int, steps_min: int) ->
 
 
 def test_a_hostile_coordinator() -> None:
-    """Without a repeated sum, which one batch in ten reaches: `make slow` has many."""
+    """Only one batch in ten repeats a sum: that is left to `make slow`."""
     certified = {"set certified", "VOID certified", "reveal", "sum", "erasure"}
     formed = {"paired afresh", "joined under two manifests", "lapsed"}
     reach("hostile", {*certified, *formed, "stored bytes searched"}, 1, 12, 800)

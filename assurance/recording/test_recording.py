@@ -97,7 +97,7 @@ FAULTS: dict[str, tuple[str, Callable[[PairSecret], PairSecret]]] = {
 
 
 SLOW = {"the ML-KEM secret is left out", "the ML-KEM secret is zeros", "the X25519 secret is left out"}
-"""Those that another constant of the same guesses stands for, which is tried with every change."""
+"""Faults that run weekly: with every change, another fault is tried by the same guesses."""
 
 
 @pytest.mark.parametrize(

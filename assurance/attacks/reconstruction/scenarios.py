@@ -59,7 +59,7 @@ class Scenario:
     expected: Expected
     run: Callable[[int], Found]
     quick: bool = True
-    """Whether it is tried with every change: for one of a kind."""
+    """Whether it runs with every change: one of each kind does."""
     draws: int = 1
     """Sums that are attacked."""
 

@@ -54,7 +54,7 @@ class Child:
 
 
 def preload_modules() -> None:
-    """Start a process that loads what children need, and of which they will be forks. Loading takes a member longer than a short run."""
+    """Start a process that loads what children need, so that they can be forked from it: loading takes longer than a member's part in a short run."""
     commands = (f"veilsum.cli.{name}" for name in ("app", "explanation", "features", "read_report", "remote"))
     _CONTEXT.set_forkserver_preload([*commands, "client_sdk.agent", "client_sdk.member", "uvicorn"])
     ensure_running()
