@@ -111,10 +111,8 @@ fuzz: $(READY)  ## 1.2 million mutated messages into every decoder and phase
 model-check: $(READY)  ## Spin searches the protocol's models, then takes each rule away (needs spin, gcc)
 	$(BIN)/python -m assurance.model.check --output runs/model-check.json
 
-mutation: $(READY)  ## 800 mutants of protocol, of which the tests must kill 85 %, and 300 of the coordinator and the SDK, 90 % (the former need PostgreSQL)
+mutation: $(READY)  ## 150 mutants each of protocol, calibration, coordinator and SDK, of which the tests must kill 90 % (needs PostgreSQL)
 	$(BIN)/python -m assurance.mutation.run --output runs/mutation.json
-	$(BIN)/python -m assurance.mutation.run --suite coordinator --mutants 150 --floor 0.9 --output runs/mutation-coordinator.json
-	$(BIN)/python -m assurance.mutation.run --suite client_sdk --mutants 150 --floor 0.9 --output runs/mutation-client-sdk.json
 
 audit: $(READY)  ## 48 noisy sums of full size with 512 canaries, and whole chains with one: is μ as promised, are five bugs flagged
 	$(BIN)/python -m assurance.audit.run --output runs/audit.json

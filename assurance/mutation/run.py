@@ -1,6 +1,6 @@
-"""Mutation testing of the protocol, the calibration, the coordinator's doors and sums, or the SDK: `make mutation`.
+"""Mutation testing of the protocol, the calibration, the coordinator's doors and sums, and the SDK: `make mutation`.
 
-Draws mutants of a suite's modules by seed. For each, it runs the tests that reach its line, fastest first, until one fails. Every
+Draws mutants of each suite's modules by seed. For each, it runs the tests that reach its line, fastest first, until one fails. Every
 mutant runs in a fork of a process that has loaded pytest and the libraries, but none of our modules. The fork imports the
 mutated module in place of the true one, so every name imported from it is the mutant's. A hang counts as killed. Exit
 status 1 below the floor.
@@ -33,6 +33,7 @@ from pathlib import Path
 from random import Random
 from time import monotonic, process_time, sleep
 from types import CodeType
+from typing import Any
 
 import pytest
 from coverage import CoverageData
@@ -342,54 +343,62 @@ def equivalent() -> Callable[[Mutant], bool]:
     return lambda m: not {(m.path, m.before, m.after), (m.path, m.before, None)}.isdisjoint(listed)
 
 
-def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--suite", choices=SUITES, default="protocol")
-    parser.add_argument("--mutants", type=int, default=800)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--floor", type=float, default=0.85, help="share that must be killed")
-    parser.add_argument("--modules", nargs="*", default=[], help="only these, for example codec shamir")
-    chosen = parser.parse_args()
-    os.chdir(ROOT)
-    started = monotonic()
-    for name in PRELOADED:
-        importlib.import_module(name)
-    # the same examples every time, no failures from a busy machine's clock, nothing left on disk
-    settings.register_profile("mutation", derandomize=True, deadline=None, database=None)
-    suite, same = SUITES[chosen.suite], equivalent()
-    found = [mutant for path in modules_of(suite, chosen.modules) for mutant in mutants_of(ROOT, path)]
+def campaign(name: str, modules: Sequence[str], mutants: int, seed: int, workers: int) -> dict[str, Any]:
+    """Try mutants of a suite, drawn by seed; return what became of them."""
+    started, suite, same = monotonic(), SUITES[name], equivalent()
+    found = [mutant for path in modules_of(suite, modules) for mutant in mutants_of(ROOT, path)]
     every = [mutant for mutant in found if not same(mutant)]
-    drawn = Random(chosen.seed).sample(every, min(chosen.mutants, len(every)))
+    drawn = Random(seed).sample(every, min(mutants, len(every)))
     with tempfile.TemporaryDirectory() as folder:
         seconds, data = baseline(Path(folder), suite)
         print(
-            f"{len(seconds)} tests in {sum(seconds.values()):.0f} s; {len(drawn)} of {len(every)} mutants",
+            f"{name}: {len(seconds)} tests in {sum(seconds.values()):.0f} s; "
+            f"{len(drawn)} of {len(every)} mutants",
             flush=True,
         )
         work = [(m, tests_for(m, seconds, data)) for m in drawn]
         control(*work[0])
-        ends = verdicts(work, seconds, chosen.workers)
-    modules: dict[str, Counter[str]] = defaultdict(Counter)
+        ends = verdicts(work, seconds, workers)
+    by_module: dict[str, Counter[str]] = defaultdict(Counter)
     for mutant, end in ends.items():
-        modules[mutant.path][end] += 1
+        by_module[mutant.path][end] += 1
     counts = Counter(ends.values())
-    score = 1 - counts["survived"] / len(ends)
     survivors = sorted((m for m, end in ends.items() if end == "survived"), key=lambda m: (m.path, m.line))
-    summary = {
-        "seed": chosen.seed,
+    return {
         "mutants": len(ends),
         "of": len(every),
-        "score": round(score, 4),
-        "floor": chosen.floor,
+        "equivalent": len(found) - len(every),
+        "score": round(1 - len(survivors) / len(ends), 4),
         "seconds": round(monotonic() - started, 1),
         **{end: counts[end] for end in ("killed", HUNG, "survived")},
-        "equivalent": len(found) - len(every),
-        "by_module": {path: dict(ends_) for path, ends_ in sorted(modules.items())},
+        "by_module": {path: dict(ends_) for path, ends_ in sorted(by_module.items())},
         "by_operator": dict(Counter(f"{m.operator} {end}" for m, end in ends.items())),
         "survivors": [asdict(mutant) for mutant in survivors],
     }
-    report(summary, chosen.output, sound=score >= chosen.floor)
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--suite", choices=SUITES, action="append", help="all four if none is named")
+    parser.add_argument("--mutants", type=int, default=150, help="of each suite")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--floor", type=float, default=0.9, help="share of all that must be killed")
+    parser.add_argument("--modules", nargs="*", default=[], help="only these, for example codec shamir")
+    chosen = parser.parse_args()
+    os.chdir(ROOT)
+    for name in PRELOADED:
+        importlib.import_module(name)
+    # the same examples every time, no failures from a busy machine's clock, nothing left on disk
+    settings.register_profile("mutation", derandomize=True, deadline=None, database=None)
+    suites = {
+        name: campaign(name, chosen.modules, chosen.mutants, chosen.seed, chosen.workers)
+        for name in chosen.suite or SUITES
+    }
+    mutants = sum(each["mutants"] for each in suites.values())
+    score = 1 - sum(each["survived"] for each in suites.values()) / mutants
+    summary = {"seed": chosen.seed, "mutants": mutants, "score": round(score, 4), "floor": chosen.floor}
+    report({**summary, "suites": suites}, chosen.output, sound=score >= chosen.floor)
 
 
 if __name__ == "__main__":
