@@ -13,17 +13,19 @@ import pytest
 
 from client_sdk.database import STATE_FILE, StateDatabase
 from client_sdk.errors import Misuse, StateError
-from client_sdk.records import Selection
+from client_sdk.records import NO_IDS_MARK, Selection
 from client_sdk.reservations import Reservations, Run, State
 from tests.support.consortium import Stopped
 from tests.support.machine import Machine
+from tests.support.refusals import refused
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.calibration.privacy.accountant import gdp_epsilon
+from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import History
 from veilsum.protocol.messages import NO_CONTEXT, Link
 from veilsum.protocol.study import Content, Noise
 
-A, B, C, D = (letter * 32 for letter in (b"a", b"b", b"c", b"d"))
+A, B, C, D, E, F = (letter * 32 for letter in (b"a", b"b", b"c", b"d", b"e", b"f"))
 FEATURES = np.asfortranarray(
     np.arange(6, dtype=np.float32).reshape(3, 2)
 )  # rows are kept in any order of memory
@@ -210,6 +212,128 @@ def test_runs_of_expired_studies_are_given_up(ledger: Reservations) -> None:
     assert [(run.state, run.given_up) for run in ledger.list_runs()] == [("free", True), ("reserved", False)]
 
 
+def test_a_yes_to_noise_charges_its_records_and_a_no_charges_none(ledger: Reservations) -> None:
+    noisy = reserve(ledger, content=study("noisy", mu=0.75))
+    declined = ledger.answer_run(study(least=4), "p2", selection(C))
+    assert noisy.mu == pytest.approx(0.75)
+    assert (noisy.noisy, declined.noisy, declined.mu) == (True, False, 0.0)
+    assert declined.state is State.DECLINED
+
+
+def test_a_rehearsal_takes_the_place_of_those_before_it(ledger: Reservations, tmp_path: Path) -> None:
+    """Nothing is held for them: neither records nor rows."""
+    other = reserve(ledger)
+    first, second = (
+        ledger.answer_run(study(), f"rehearsal-{number}", selection(rows=2 + number)) for number in range(2)
+    )
+    assert [run.given_up for run in ledger.list_runs()] == [False, True, False]
+    with pytest.raises(Misuse):
+        ledger.load_rows(first)
+    assert [len(ledger.load_rows(run)[1]) for run in (other, second)] == [3, 3]
+    elsewhere = ledger.answer_run(study("other"), "rehearsal-2", selection())
+    assert [run.given_up for run in ledger.list_runs()] == [False, True, False, False]
+    assert len(ledger.load_rows(elsewhere)[1]) == 3
+
+
+def test_an_attempt_is_entered_with_a_reservation_whose_records_no_other_sum_may_hold(
+    ledger: Reservations,
+) -> None:
+    question = study().question.digest
+    ours = _Attempt(C, question, "p1", "sum")
+    with refused(Cause.POLICY_REFUSED):
+        ledger.check_attempt(ours)  # type: ignore[arg-type]  # a stand-in
+    run = reserve(ledger)
+    assert ledger.check_attempt(ours) == run  # type: ignore[arg-type]
+    ledger.mark_summed({B})
+    with refused(Cause.ALREADY_SUMMED):
+        ledger.check_attempt(ours)  # type: ignore[arg-type]
+    chain = Chain(ledger, question)
+    chain.enter(C)
+    chain.end(C, "none")
+    with refused(Cause.REPEAT_MISMATCH, "coordinator"):
+        ledger.check_attempt(ours)  # type: ignore[arg-type]
+    again = _Attempt(D, question, "p1", "sum", repeats=C)
+    assert ledger.check_attempt(again).summed == C  # type: ignore[arg-type]
+    chain.enter(D)
+    chain.end(D, "none")
+    chain.enter(E, "count")
+    chain.end(E, "none", "count")
+    for step, repeats, cause in (
+        ("sum", D, Cause.REPEAT_MISMATCH),
+        ("count", NO_CONTEXT, Cause.ALREADY_SUMMED),
+    ):
+        with refused(cause, "coordinator"):
+            ledger.check_attempt(_Attempt(F, question, "p1", step, repeats))  # type: ignore[arg-type]
+    with pytest.raises(Misuse):
+        ledger.answer_run(study("other"), "p1", selection(), base=run)
+    other = ledger.answer_run(study("other", extractor="ab" * 32), "p1", selection(), base=run)
+    assert ledger.check_attempt(_Attempt(F, other.question, "p1", "sum", repeats=C)) == other  # type: ignore[arg-type]
+    with refused(Cause.REPEAT_MISMATCH, "coordinator"):
+        ledger.check_attempt(_Attempt(F, other.question, "p1", "sum"))  # type: ignore[arg-type]
+    ledger.give_up(run)
+    with refused(Cause.POLICY_REFUSED):
+        ledger.check_attempt(again)  # type: ignore[arg-type]
+
+
+HELD: dict[str, tuple[Callable[[Reservations], object], dict[str, set[bytes]]]] = {
+    "nothing": (
+        lambda ledger: None,
+        {"none": {NO_IDS_MARK}, "exact": {A, B}, "noisy": {A, B}, "member": {A, B}},
+    ),
+    "an exact run": (lambda ledger: reserve(ledger, A), {"exact": {B}, "noisy": {B}, "member": {B}}),
+    "a noisy run": (
+        lambda ledger: reserve(ledger, A, content=study("other", mu=0.5)),
+        {"exact": {B}, "noisy": {A, B}, "costly": {B}, "member": {A, B}},
+    ),
+    "a noisy run of this question": (
+        lambda ledger: reserve(ledger, A, content=study("noisy", mu=0.5)),
+        {"exact": {B}, "noisy": {B}, "member": set()},
+    ),
+    "a run without ids": (lambda ledger: reserve(ledger, NO_IDS_MARK), {}),
+    "a mark": (lambda ledger: ledger.mark_summed({A}), {"exact": {B}, "noisy": {B}, "member": set()}),
+}
+"""What holds a record A of the two; and which of the two, or of data without ids, other runs may take."""
+
+
+@pytest.mark.parametrize("holder", HELD)
+def test_records_are_free_by_what_holds_them(ledger: Reservations, holder: str) -> None:
+    hold, free = HELD[holder]
+    hold(ledger)
+    exact, noisy, costly = study().question, study("noisy", mu=0.5).question, study("noisy", mu=0.9).question
+    assert noisy.noise is not None
+    member = noisy.model_copy(update={"noise": noisy.noise.model_copy(update={"unit": "member"})})
+    member.__dict__["digest"] = noisy.digest
+    found = {
+        name: ledger.free_records([NO_IDS_MARK] if name == "none" else [A, B], question, mu_budget=1.0)
+        for name, question in {
+            "none": exact, "exact": exact, "noisy": noisy, "costly": costly, "member": member
+        }.items()
+    }  # fmt: skip
+    assert found == {**{name: set() for name in found}, "costly": free.get("noisy", set()), **free}
+
+
+def test_all_sums_of_a_reservations_records_are_added_up(ledger: Reservations) -> None:
+    def sized(name: str, rows_per_id: int, **question: Any) -> Content:
+        content = study(name, **question)
+        limits = content.question.records.model_copy(update={"rows_per_id": rows_per_id})
+        changed = content.question.model_copy(update={"records": limits})
+        changed.__dict__["digest"] = content.question.digest
+        return content.model_copy(update={"question": changed})
+
+    first, second = sized("first", 2), sized("second", 3, extractor="ab" * 32)
+    numbers, dim = EXACT.elements, EXACT.dim
+    sizes = [(per_id * numbers, per_id * -(-2 * numbers // (dim - 1))) for per_id in (2, 3)]
+    run = reserve(ledger, content=first)
+    assert ledger.other_sums(run, first.question.digest) == (0, 0)
+    again = ledger.answer_run(second, "p1", selection(), base=run)
+    for base in (run, again):
+        assert ledger.other_sums(base, second.question.digest) == sizes[0]
+        assert ledger.other_sums(base, first.question.digest) == sizes[1]
+        assert ledger.other_sums(base, C) == (sizes[0][0] + sizes[1][0], sizes[0][1] + sizes[1][1])
+    ledger.give_up(again)
+    assert ledger.other_sums(run, first.question.digest) == (0, 0)
+
+
 def test_a_reservation_has_one_vector_of_a_name(ledger: Reservations) -> None:
     run = reserve(ledger)
     assert ledger.load_vector(run, "sum") is None
@@ -236,6 +360,10 @@ def damage_ledger(folder: Path) -> None:
     (folder / STATE_FILE).write_bytes(b"not a database" * 100)
 
 
+def empty_ledger(folder: Path) -> None:
+    (folder / STATE_FILE).write_bytes(b"")
+
+
 def flip_a_bit_of_a_record(folder: Path) -> None:
     with closing(sqlite3.connect(folder / STATE_FILE)) as opened:
         [record] = opened.execute("SELECT record FROM held LIMIT 1").fetchone()
@@ -258,6 +386,7 @@ def executing(statement: str) -> Callable[[Path], None]:
         (damage_rows, "arrays/[0-9a-f]{64} is damaged"),
         (remove_rows, "is missing"),
         (damage_ledger, "state.sqlite is damaged"),
+        (empty_ledger, "state.sqlite is missing"),
         (flip_a_bit_of_a_record, "state.sqlite is damaged"),
         (executing("PRAGMA user_version = 99"), "by another release"),
         (executing("UPDATE sealed SET value = x'00'"), "is damaged"),
