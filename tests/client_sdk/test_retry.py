@@ -1,5 +1,6 @@
 """Retries, on a simulated clock."""
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -68,7 +69,7 @@ A_PAGE = {"content-type": "text/html; charset=utf-8"}
     [
         LOST,
         Response(500, A_PAGE, b"<html>"),
-        refusal(Fault(Cause.UNAVAILABLE), status=500),
+        *(refusal(Fault(Cause.UNAVAILABLE), status=status) for status in (400, 500)),
         *(Response(status) for status in (408, 429, 500, 502, 503, 504)),
     ],
 )
@@ -83,13 +84,20 @@ def test_backoff_doubles_to_its_limit(failure: Response | Unreached) -> None:
 
 def test_a_request_that_a_proxy_sent_twice_is_signed_anew() -> None:
     replayed, other = (refusal(PeerFault(cause)) for cause in (Cause.REQUEST_REPLAYED, Cause.CONFLICT))
-    answer, pauses, _ = exchange([replayed, OK])
+    answer, pauses, [event] = exchange([replayed, OK])
     assert (answer, pauses) == (OK, [0.5])
+    assert Cause.REQUEST_REPLAYED in event.detail
     with refused("conflict"):
         exchange([other, OK])
 
 
-def test_a_body_that_a_proxy_finds_too_large_is_reported_once() -> None:
+@pytest.mark.parametrize(
+    ("failures", "times"),
+    [([Response(413)], 1), ([Response(413), Response(413)], 1), ([Response(503)], 0), ([LOST], 0)],
+)
+def test_a_body_that_a_proxy_finds_too_large_is_reported_once(
+    failures: list[Response | Unreached], times: int
+) -> None:
     told = list[tuple[int, str]]()
 
     def report(size: int, why: str) -> Flow[None]:
@@ -97,10 +105,8 @@ def test_a_body_that_a_proxy_finds_too_large_is_reported_once() -> None:
         yield Pause(0.0)
 
     request = replace(REQUEST, on_too_large=report)
-    answer, _, _ = exchange([Response(413, {}, b""), Response(413, {}, b""), OK], request=request)
-    assert answer == OK
-    [(size, why)] = told
-    assert (size, "413" in why) == (len(REQUEST.body), True)
+    assert exchange([*failures, OK], request=request)[0] == OK
+    assert [(size, "413" in why) for size, why in told] == [(len(REQUEST.body), True)] * times
 
 
 @pytest.mark.parametrize(
@@ -114,17 +120,18 @@ def test_a_body_that_a_proxy_finds_too_large_is_reported_once() -> None:
         ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", 0.5),
         (format_datetime(datetime.fromtimestamp(1_000_020, UTC), usegmt=True), 20.0),
         (format_datetime(datetime.fromtimestamp(999_000, UTC), usegmt=True), 0.5),
+        ("9" * 400, 999_999_999.0),
     ],
 )
 def test_retry_after_is_honoured(value: str, pause: float) -> None:
-    assert exchange([Response(503, {"retry-after": value}), OK])[1] == [pause]
+    assert exchange([Response(503, {"retry-after": value}), OK], patience_s=math.inf)[1] == [pause]
 
 
 def test_patience_is_spent_from_the_first_failure_on_and_says_what_was_tried() -> None:
-    with pytest.raises(Unreachable, match=r"PUT /v1/thing .*\b5 .*\b5 s.*ConnectError"):
-        exchange([LOST] * 99, patience_s=5.0)
-    answer, _, _ = exchange([LOST, OK], patience_s=5.0, slow_s=60.0)
-    assert answer is OK
+    with pytest.raises(Unreachable, match=r"PUT /v1/thing .*\b5 .*\b4 s.*ConnectError"):
+        exchange([LOST] * 99, patience_s=4.0)
+    for failures, slow_s in (([LOST], 60.0), ([LOST, LOST], 3.0)):
+        assert exchange([*failures, OK], patience_s=5.0, slow_s=slow_s)[0] is OK
     with pytest.raises(Unreachable, match=r"\b1\b"):
         exchange([LOST], patience_s=0.0)
 
@@ -168,7 +175,7 @@ def test_the_coordinator_cannot_claim_what_only_a_member_finds_out() -> None:
     assert "send your key" not in str(fault)
 
 
-@pytest.mark.parametrize("status", [301, 400, 404])
+@pytest.mark.parametrize("status", [199, 300, 301, 400, 404, 499])
 def test_a_refusal_without_a_problem_document(status: int) -> None:
     with pytest.raises(UnexpectedAnswer, match=f"HTTP {status}"):
         exchange([Response(status, {}, b"<html>")])
@@ -187,6 +194,9 @@ def test_a_page_that_was_not_found_is_at_a_wrong_address() -> None:
         (Response(511, A_PAGE, b"<html>"), "log in"),
         (Response(403, A_PAGE, b"<html>"), "firewall"),
         (Response(407), "HTTPS_PROXY"),
+        (Response(303, {"location": "http://login.example.org"}), "log in"),
+        (Response(307, {"location": "http://login.example.org"}), "log in"),
+        (Response(451, A_PAGE, b"<html>"), "firewall"),
         (Response(413, A_PAGE, b"<html>"), r"\b4 bytes.*64 MiB.*client_max_body_size"),
     ],
 )
@@ -204,6 +214,10 @@ def test_what_a_network_or_proxy_answers_is_waited_for_and_named(answer: Respons
 def test_what_the_coordinator_refuses_itself_is_not_waited_for(cause: Cause) -> None:
     with refused(cause):
         exchange([refusal(Fault(cause))])
+
+
+def test_every_answer_below_300_is_accepted() -> None:
+    assert exchange([Response(299)]) == (Response(299), [], [])
 
 
 def test_a_redirect_is_named() -> None:

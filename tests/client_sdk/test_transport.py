@@ -211,12 +211,18 @@ def test_http_to_a_port_with_tls_names_the_scheme() -> None:
     assert "https://" in unreached.reason
 
 
-def test_a_body_beyond_its_limit_is_refused(run: Runner) -> None:
+@pytest.mark.parametrize("status", [200, 399])
+def test_a_body_beyond_its_limit_is_refused(run: Runner, status: int) -> None:
+    def handler(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, content=b"0123456789")
+
+    assert run(one(Request("GET", "/", limit_bytes=10)), handler).body == b"0123456789"
     with refused("oversized", "coordinator"):
-        run(one(Request("GET", "/", limit_bytes=9)), lambda _: httpx.Response(200, content=b"0123456789"))
+        run(one(Request("GET", "/", limit_bytes=9)), handler)
 
 
-def test_a_refusal_beyond_its_limit_is_cut(run: Runner) -> None:
+@pytest.mark.parametrize("status", [400, 503])
+def test_a_refusal_beyond_its_limit_is_cut(run: Runner, status: int) -> None:
     pages = iter([b"x" * MAX_ANSWER_BYTES, b"x"])
 
     class Pages(httpx.SyncByteStream, httpx.AsyncByteStream):
@@ -227,8 +233,8 @@ def test_a_refusal_beyond_its_limit_is_cut(run: Runner) -> None:
             for page in pages:
                 yield page
 
-    answer = run(one(Request("GET", "/")), lambda _: httpx.Response(503, stream=Pages()))
-    assert (answer.status, len(answer.body)) == (503, MAX_ANSWER_BYTES)
+    answer = run(one(Request("GET", "/")), lambda _: httpx.Response(status, stream=Pages()))
+    assert (answer.status, len(answer.body)) == (status, MAX_ANSWER_BYTES)
 
 
 @pytest.mark.parametrize("encoding", ["gzip, gzip, gzip", "GZIP", "identity, deflate", "unknown"])
@@ -302,6 +308,13 @@ def test_an_answer_has_as_long_as_a_slow_line_takes(
         assert isinstance(real_run(one(Request("GET", "/", limit_s=0.25)), url), Unreached)
 
 
+def test_a_long_poll_has_its_wait_and_the_timeouts(real_run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CONNECT_TIMEOUT_S", "READ_TIMEOUT_S"):
+        monkeypatch.setattr(transport, name, 0.5)
+    with answering(drip(b"", HEAD + b"content-length: 0\r\n\r\n", every_s=0.75)) as url:
+        assert real_run(one(Request("GET", "/", wait_s=0.5)), url).status == 200
+
+
 def test_an_exception_reaches_the_flow_which_may_go_on(run: Runner) -> None:
     def fail() -> None:
         raise KeyError("x")
@@ -363,6 +376,19 @@ def test_tls_is_verified_unless_told_otherwise(tmp_path: Path) -> None:
     for cert in (str(tmp_path / "none.pem"), (str(tmp_path / "a"), str(tmp_path / "b"))):
         with pytest.raises(Misuse, match=r"^cert: "):
             make_tls_context(url, True, cert)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_client_s_key_that_others_may_read_is_refused(tmp_path: Path, *, apart: bool) -> None:
+    """Its group may, as orchestrators mount secrets. A certificate is public."""
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    certificate.touch(0o644)
+    key.touch()
+    cert = (str(certificate), str(key)) if apart else str(key)
+    for mode, said in ((0o644, "chmod"), (0o640, r"^cert: ")):
+        key.chmod(mode)
+        with pytest.raises(Misuse, match=said):
+            make_tls_context(URL, True, cert)
 
 
 async def test_a_flows_own_steps_leave_the_event_loop_free() -> None:
