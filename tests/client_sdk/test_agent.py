@@ -15,6 +15,7 @@ from client_sdk.api import CoordinatorApi
 from client_sdk.effects import Flow
 from client_sdk.errors import Declined, PeerFault, Unreachable
 from client_sdk.policy import Policy
+from client_sdk.progress import Step
 from client_sdk.records import Records
 from client_sdk.result import Result
 from client_sdk.session import Session, ready_of
@@ -267,7 +268,11 @@ def test_an_agent_enrols_in_other_runs_while_a_round_lets_it_wait(consortium: Co
         for steps in flows.values():
             next(steps)
         assert consortium.clock.ahead_s < begun_s + 2 * RUNS_POLL_S
+    for _ in range(4):
+        for steps in flows.values():
+            next(steps)
     assert cards == ("member-0", "member-1")
+    assert not consortium.requests(f"{other}/manifest"), "there is none while the run takes cards"
 
 
 def test_agents_help_to_end_an_overdue_round(consortium: Consortium) -> None:
@@ -354,10 +359,15 @@ def test_a_round_that_ended_without_this_member_asks_nothing_of_it(five: Consort
     assert not [each for each in said if RunEnd.VOIDED.member in each]
 
 
-def test_an_agent_says_that_it_waits_for_the_operator_of_a_formed_cohort(consortium: Consortium) -> None:
-    consortium.enrol()
+@pytest.mark.parametrize("formed", [False, True])
+def test_an_agent_without_work_says_once_what_it_waits_for(consortium: Consortium, *, formed: bool) -> None:
+    """A run that takes cards, or the operator of a formed cohort."""
+    if formed:
+        consortium.enrol()
+        consortium.events.clear()
     assert consortium.together({"member-0": consortium.agent_flows()["member-0"]}) == {}
-    assert any("operator" in event.detail for _, event in consortium.events)
+    [(_, event)] = consortium.events
+    assert (event.step, "operator" in event.detail) == (Step.WAITING, formed)
 
 
 @pytest.mark.parametrize("once", [True, False])

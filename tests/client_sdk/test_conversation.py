@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from client_sdk import upload
 from client_sdk.progress import Step
-from client_sdk.reservations import State
+from client_sdk.reservations import Run, State
 from client_sdk.result import Result
+from client_sdk.session import Session
 from service.coordination.summing import DamagedChunkError
 from tests.client_sdk.conftest import dealing_falsely
 from tests.support.consortium import CLASSES, DIM, Consortium
@@ -18,6 +20,7 @@ from tests.support.serving import Stage
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.record import sign_record
+from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.sealing import Sealing
 
 
@@ -61,6 +64,25 @@ def test_an_upload_that_nothing_interrupts_is_masked_once(
     chunks = consortium.round(round_id).attempt.chunk_count
     assert chunks > 2  # lanes of a member here
     assert sorted(masked) == sorted([*range(chunks)] * len(results))
+
+
+def test_a_step_takes_what_the_step_before_it_found(
+    noisy: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true, taken = upload.own_vector, list[Any]()
+
+    def noting(session: Session, run: Run, spec: RoundSpec, material: Any) -> Any:
+        taken.append(material)
+        return true(session, run, spec, material)
+
+    monkeypatch.setattr(upload, "own_vector", noting)
+    cohort = noisy.enrol()
+    noisy.run(cohort)
+    results = noisy.run(cohort)
+    assert taken[: len(results)] == [{}] * len(results)
+    for material, result in zip(taken[len(results) :], results.values(), strict=True):
+        assert material.keys() == result.material.keys() != set()
+        assert all(np.array_equal(material[name], each) for name, each in result.material.items())
 
 
 def run_with_a_false_dealer(consortium: Consortium) -> tuple[str, Any]:

@@ -8,10 +8,11 @@ import httpx
 import pytest
 
 from client_sdk import upload
-from client_sdk.errors import Declined, NoResult
+from client_sdk.errors import Declined, NoResult, PeerFault
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from client_sdk.session import Session, ready_of
+from service.coordination import solving
 from tests.support import refusals
 from tests.support.consortium import NOISY, Consortium, Steps, hostile, nothing
 from tests.support.refusals import ended
@@ -70,6 +71,21 @@ def test_a_voided_attempt_can_be_tried_again(
     assert len(vectors) == len(consortium.ids)
     assert {voided == counted for voided, counted in vectors.values()} == {not question}
     consortium.close()
+
+
+@pytest.mark.parametrize(
+    ("question", "state"), [({}, "failed"), (NOISY, "failed-noisy")], ids=["exact", "noisy"]
+)
+def test_a_step_whose_checks_fail_ends_by_whether_it_can_be_repeated(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: dict[str, Any], state: str
+) -> None:
+    def fail(*_given: Any, **_named: Any) -> Any:
+        raise PeerFault(Cause.SUM_CHECK_FAILED)
+
+    monkeypatch.setattr(solving, "solve_sum", fail)
+    consortium = Consortium(stage, tmp_path, question=question)
+    results = consortium.run(consortium.enrol())
+    assert {(each.state, each.cause) for each in results.values()} == {(state, Cause.SUM_CHECK_FAILED)}
 
 
 def overdue(consortium: Consortium, cohort: str) -> str:
@@ -182,17 +198,18 @@ def test_keys_are_erased_when_the_latest_end_passes(consortium: Consortium) -> N
     assert consortium.open["member-0"].session.store.load_unsent(bytes.fromhex(cohort)) is None
 
 
-def test_an_opening_that_comes_after_its_latest_end_is_refused_and_leaves_no_trace(
+def test_an_opening_that_comes_at_its_latest_end_is_refused_and_leaves_no_trace(
     consortium: Consortium,
 ) -> None:
     cohort = consortium.enrol()
     round_id = consortium.open_round(cohort)
     before = consortium.state("member-0")
-    consortium.clock.ahead_s += 2 * DAY_S
+    left_s = consortium.operator.round(round_id).spec.latest_end_s - consortium.clock()
+    consortium.clock.ahead_s += left_s
     with ended("lapsed", "terms-expired"):
         consortium.finish(round_id)
     assert consortium.state("member-0") == before
-    consortium.clock.ahead_s -= 2 * DAY_S
+    consortium.clock.ahead_s -= left_s
     results = consortium.together(consortium.contributions(round_id))
     assert all(isinstance(result, Result) for result in results.values()), results
 

@@ -130,6 +130,12 @@ def test_a_coordinator_that_holds_no_long_poll_is_not_hammered(consortium: Conso
     while len(pauses) < 3:
         next(taking_part)
     assert pauses == [1.0, 1.0, 1.0]
+    ask(consortium, consortium.round(round_id).attempt.opening)  # which it has answered
+    pauses.clear()
+    for _ in range(40):
+        next(taking_part)
+    assert pauses == [1.0] * len(pauses)
+    assert len(pauses) > 3
 
 
 def test_nothing_is_fetched_that_a_record_names_without_a_signature(consortium: Consortium) -> None:

@@ -2,13 +2,18 @@
 
 from functools import partial
 
+import pytest
+
 from client_sdk.environment import Environment
+from client_sdk.evidence import Evidence
 from tests.support.consortium import Consortium
 from veilsum.protocol.member import Closed, Ready
 from veilsum.protocol.member.attempting import Attempting
 
 
-def test_an_end_that_is_learned_closes_the_attempt_that_is_open(five: Consortium) -> None:
+@pytest.mark.parametrize("erased", [False, True])
+def test_an_end_that_is_learned_closes_the_attempt_that_is_open(five: Consortium, *, erased: bool) -> None:
+    """Also after its keys were erased: what was uploaded is kept as evidence."""
     cohort = five.enrol()
     round_id = five.open_round(cohort)
     flows = five.contributions(round_id)
@@ -17,6 +22,12 @@ def test_an_end_that_is_learned_closes_the_attempt_that_is_open(five: Consortium
     before = session.store.load_phase(name)
     assert before is not None
     assert isinstance(before.phase, Attempting)
+    if erased:
+        five.stage.pass_time(five.operator.round(round_id).spec.latest_end_s)
+        session.erase_expired()
+    held = session.store.load_phase(name)
+    assert held is not None
+    assert isinstance(held.phase, Ready) == erased
     five.alone(session.learn_endings())
     after = session.store.load_phase(name)
     assert after is not None
@@ -24,6 +35,8 @@ def test_an_end_that_is_learned_closes_the_attempt_that_is_open(five: Consortium
     assert isinstance(after.phase, Closed)
     assert not after.phase.certificate.is_void
     assert not session.is_unsettled(round_id)
+    [upload] = before.phase.uploads
+    assert Evidence.load(session.store.result_folder(round_id)).header == upload.header
 
 
 def test_an_attempts_keys_are_erased_at_its_latest_end_and_not_before(consortium: Consortium) -> None:
