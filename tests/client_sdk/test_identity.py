@@ -117,9 +117,12 @@ def test_a_card_with_another_id_is_refused(tmp_path: Path) -> None:
 
 def test_one_user_at_a_time(tmp_path: Path) -> None:
     identity = Identity.create(tmp_path, "m")
+    before = len([*Path("/dev/fd").iterdir()])
+    identity.lock().release()
     lock = identity.lock()
     with pytest.raises(IdentityError, match="another process"):
         identity.lock()
+    assert len([*Path("/dev/fd").iterdir()]) == before + 1, "files are closed with their locks"
     script = f"from client_sdk import Identity; Identity.load({str(tmp_path)!r}).lock()"
     other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "another process" in other.stderr
@@ -133,6 +136,18 @@ def test_one_user_at_a_time(tmp_path: Path) -> None:
     lock.release()
     lock.release()
     identity.lock().release()
+
+
+def test_a_lock_is_void_once_its_file_is_removed_or_replaced(tmp_path: Path) -> None:
+    card = tmp_path / "identity.json"
+    with Identity.create(tmp_path, "m").lock() as lock:
+        lock.check_lock()
+        content = card.read_bytes()
+        card.unlink()
+        for _ in range(2):
+            with pytest.raises(IdentityError):
+                lock.check_lock()
+            card.write_bytes(content)
 
 
 def test_a_new_identity_takes_over_the_ledger_of_a_lost_one(consortium: Consortium, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,65 @@ from client_sdk.operator import Operator
 from client_sdk.store import Store
 from client_sdk.transport import BlockingDriver
 from tests.support.consortium import NOISY, WITHHOLDING, Consortium
+from tests.support.refusals import refused
 from tests.support.serving import TOKEN, Stage, coordinator
 from veilsum.protocol import round_spec
+from veilsum.protocol.causes import Cause
 
 URL = "https://sum.example.org"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"lanes": 0},
+        {"patience_s": -1},
+        {"identity": "folder"},
+        {"policy": None},
+        {"roster": 7},
+        {"roster": "none.bin"},
+    ],
+)
+def test_arguments_that_mean_nothing_are_misuse(consortium: Consortium, wrong: dict[str, Any]) -> None:
+    identity = Identity.load(consortium.folder / "member-0")
+    with pytest.raises(Misuse):
+        Conversations(**{"identity": identity, "policy": consortium.policy, **wrong})
+    Conversations(identity, consortium.policy, consortium.roster.to_bytes(), lanes=1, patience_s=0).close()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda member: member.enrol("ab" * 31),
+        lambda member: member.enrol("x" * 64),
+        lambda member: member.enrol(bytes(33)),
+        lambda member: member.enrol("ab" * 32, "records"),
+        lambda member: member.cohort(""),
+        lambda member: member.study("ab" * 31),
+        lambda member: member.canaries("ab" * 31),
+        lambda member: member.contribute("0" * 17),
+        lambda member: member.contribute("A" * 16),
+        lambda member: member.make_agent([]),
+        lambda member: member.mark_summed([]),
+    ],
+)
+def test_ids_and_records_of_another_form_are_misuse(
+    consortium: Consortium, ask: Callable[[Conversations], object]
+) -> None:
+    with pytest.raises(Misuse):
+        ask(consortium.member("member-0"))
+
+
+def test_a_roster_that_is_passed_is_the_admins_and_none_that_was_replaced(consortium: Consortium) -> None:
+    first, second = consortium.make_roster(1), consortium.make_roster(2)
+    consortium.member("member-0", roster=second)
+    for roster, cause in (
+        (first, Cause.ROSTER_ROLLBACK),
+        (consortium.make_roster(3, consortium.coordinator_key), Cause.BAD_SIGNATURE),
+    ):
+        with refused(cause, ...):
+            consortium.member("member-0", roster=roster)
+    consortium.member("member-0", roster=second)  # the folder was given back
 
 
 def test_a_member_has_one_conversation_at_a_time(consortium: Consortium) -> None:

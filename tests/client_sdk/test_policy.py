@@ -24,6 +24,7 @@ KEY = SigningKey(b"A" * 32).public
     [
         {"admin_key": b"short"},
         {"admin_key": "xy"},
+        {"admin_key": "("},
         {"admin_key": 7},
         {"approved": "study"},
         {"approved": {"study"}},

@@ -38,9 +38,11 @@ def test_a_member_does_not_begin_without_its_state(consortium: Consortium) -> No
     """Otherwise it would treat every record as free."""
     consortium.enrol()
     consortium.close()
-    (consortium.folder / "member-0/state" / STATE_FILE).unlink()
+    path = consortium.folder / "member-0/state" / STATE_FILE
+    path.unlink()
     with pytest.raises(StateError, match="is missing"):
         consortium.member("member-0")
+    assert not path.exists()
 
 
 def test_a_truncation_or_flipped_byte_is_refused_or_changes_nothing(consortium: Consortium) -> None:
