@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from client_sdk.comparison import Judgement, find_auroc
+from client_sdk.comparison import ClassRecall, Judgement, find_auroc
 from veilsum.calibration import FFCStatistics, Head, solve_ffc
 
 
@@ -74,6 +75,42 @@ def test_classes_that_a_member_lacks_are_not_held_against_the_consortium() -> No
     judged = Judgement.of_head(head, features[own_rows[150:]], labels[own_rows[150:]], own)
     assert judged.accuracy < 0.9 < (judged.own_accuracy or 0)
     assert not judged.worse
+
+
+@pytest.mark.parametrize(
+    ("of_classes", "worse"),
+    [
+        (((5, 5, 0),), True),
+        (((5, 4, 0),), False),
+        (((100, 27, 0), (5, 0, 0)), False),
+        (((100, 28, 0), (5, 0, 0)), True),
+        (((100, 27, 0), (4, 0, 0)), True),
+        (((100, 24, 1), (100, 1, 24)), False),
+    ],
+)
+def test_a_head_is_worse_by_two_standard_errors_at_both_class_shares(
+    of_classes: tuple[tuple[int, int, int], ...], *, worse: bool
+) -> None:
+    """Of each class: its records, those that only the member's own head labels correctly, and those that only the other does.
+
+    At equal shares, classes of fewer than five records don't count.
+    """
+    heads = [
+        Head(np.roll(np.vstack([np.eye(2), np.zeros((2, 2))]), 2 * own, axis=0), None, ()) for own in (0, 1)
+    ]
+    labels = np.repeat(np.arange(len(of_classes)), [records for records, _, _ in of_classes])
+    places = np.concatenate([np.arange(records) for records, _, _ in of_classes])
+    behind, ahead = np.array(of_classes)[labels, 1:].T
+    wrong = np.stack([places < behind, (behind <= places) & (places < behind + ahead)])
+    features = np.hstack([np.eye(2)[labels ^ each] for each in wrong])
+    judged = Judgement.of_head(heads[0], features, labels, heads[1])
+    assert judged.worse == worse
+    assert judged.recalls == tuple(
+        ClassRecall(label=label, records=n, recall=(n - missed) / n, own_recall=(n - own_missed) / n)
+        for label, (n, missed, own_missed) in enumerate(of_classes)
+    )
+    blind = replace(heads[1], empty_classes=(0, 1))
+    assert not Judgement.of_head(heads[0], features, labels, blind).worse
 
 
 @pytest.fixture(scope="module")

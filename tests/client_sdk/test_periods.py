@@ -12,6 +12,7 @@ from client_sdk.result import Result
 from tests.support.consortium import CLASSES, DIM, Consortium
 from tests.support.serving import Stage
 from veilsum.calibration.head import Head
+from veilsum.calibration.judge import NOT_SHARES, list_figures
 from veilsum.calibration.judge_tables import BY_CLASS, JOINT, ShownHeads
 from veilsum.study.judgement import TABLES_DOCUMENT
 from veilsum.study.judging import encode_shown
@@ -86,6 +87,11 @@ def test_a_judgement_counts_right_and_wrong_of_held_out_records(judging: Consort
         assert abs(joint[3] - right) < 25
         assert abs(by_class.sum() - total) < 50
         assert result.judge_figures.accuracy.low <= right / total <= result.judge_figures.accuracy.high
+    result = results["member-0"]
+    listed = list_figures(result.judge_figures, CLASSES)
+    shares = [each.value for name, each in listed if each.is_stated and name not in NOT_SHARES]
+    assert shares
+    assert all(f"| {share:.1%} | " in result.model_card() for share in shares)
 
 
 def test_a_record_is_judged_once_in_its_life_and_never_summed(judging: Consortium) -> None:

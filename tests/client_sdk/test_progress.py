@@ -17,6 +17,7 @@ def test_a_member_that_nobody_watches_logs_what_it_waits_for(caplog: pytest.LogC
         Progress(Step.WAITING, detail="not approved"),
     ):
         report(event)
+    assert Progress(Step.DONE) == Progress(Step.DONE, "", 0, 0, (), None, "")
     assert [(each.levelname, each.message) for each in caplog.records] == [
         ("INFO", "40 rows are summed"),
         ("WARNING", "not approved"),

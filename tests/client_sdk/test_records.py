@@ -13,6 +13,7 @@ from client_sdk.records import (
     Marks,
     Records,
     Selection,
+    is_canary_id,
     normalise_id,
     normalise_text,
     select_again,
@@ -168,6 +169,11 @@ def test_ids_are_text_bytes_or_integers() -> None:
     digest = bytes(range(224, 256))  # no UTF-8
     assert records(1, [digest]).keys == (digest,)
     assert records(1, [digest + b"\0"]).keys == records(1, np.array([digest + b"\0"])).keys == (digest,)
+
+
+@pytest.mark.parametrize("value", ["canary-1", b"canary-1", " \u200bcanary-", "other", b"canar\xff", 7, None])
+def test_an_id_is_a_canary_s_by_its_beginning(value: object) -> None:
+    assert is_canary_id(value) == ("canary-" in str(value))
 
 
 @given(ID_TEXTS)

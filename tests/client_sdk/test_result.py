@@ -42,6 +42,10 @@ def test_a_result_survives_the_disk(done: tuple[Consortium, Result], tmp_path: P
     assert np.array_equal(loaded.weights, result.weights)
     assert (loaded.counted, loaded.survivors) == (True, consortium.ids)
     assert loaded.certificate == result.certificate
+    evictions = Evictions(bytes(32), (Proof(header_of(result.evidence), b"", (), 0, ()),))
+    evicting = replace(signed(consortium, result, evicted=("member-1",)), evictions=evictions)
+    evicting.save(tmp_path / "out")
+    assert Result.load(tmp_path / "out").evictions == evictions
 
 
 @pytest.mark.parametrize("name", ["evidence.bin", "record.json", "transcript.json", "weights.safetensors"])
@@ -213,6 +217,14 @@ def test_forged_evidence_is_refused(done: tuple[Consortium, Result], name: str) 
         forge(consortium, result.evidence).verify(consortium.admin.public)
 
 
+@pytest.mark.parametrize("field", ["own", "headers"])
+def test_evidence_holds_one_upload_of_its_member(done: tuple[Consortium, Result], field: str) -> None:
+    evidence = done[1].evidence
+    twice = replace(evidence, **{field: getattr(evidence, field) * 2})
+    with pytest.raises(Misuse):
+        twice.encode()
+
+
 def test_a_void_certificate_has_no_result(done: tuple[Consortium, Result], voided: Result) -> None:
     voided.evidence.verify(done[0].admin.public)
     with refused("result-mismatch", "coordinator"):
@@ -272,6 +284,12 @@ def test_a_result_is_judged_on_hold_out_records_beside_the_member_s_own_head(
         (own.predict(consortium.data("member-1")[0], normalise=True) == consortium.data("member-1")[1]).mean()
     )
     assert judge_result(session, result, everything, more).judged is not None  # of a file
+    unanswered = replace(result, record=result.record.model_copy(update={"period": "p2"}))
+    alone = judge_result(session, unanswered, everything, None).judged
+    assert alone is not None
+    assert (alone.records, alone.own_accuracy) == (len(everything), None)
+    with pytest.raises(CalibrationError):
+        judge_result(session, result, Records(np.ones((1, 4)), [0]), more)
     # The temperature goes with the result, on disk too.
     judged.save(tmp_path / "out")
     loaded = Result.load(tmp_path / "out")
