@@ -251,28 +251,33 @@ def test_an_agent_answers_no_other_period_than_the_one_it_chose(consortium: Cons
     assert consortium.open["member-0"].ledger() == ()
 
 
-def test_an_agent_enrols_in_other_runs_while_a_round_lets_it_wait(consortium: Consortium) -> None:
-    other_study = consortium.make_study({"name": "other"}, loss=90)
-    agents = agents_of_three_periods(consortium)
-    first = consortium.open_cohort("p1")
-    flows = {m: consortium.steps(consortium.open[m].next_result(a)) for m, a in agents.items()}
-    silent = flows.pop("member-2")
-    while consortium.operator.cohort(first).state != "formed":
+def test_agents_enrol_and_pair_in_other_runs_while_a_round_lets_them_wait(five: Consortium) -> None:
+    other_study = five.make_study({"name": "other"}, loss=90)
+    agents = agents_of_three_periods(five)
+    first = five.open_cohort("p1")
+    flows = {m: five.steps(five.open[m].next_result(a)) for m, a in agents.items()}
+    silent = flows.pop("member-4")
+    while five.operator.cohort(first).state != "formed":
         for steps in (*flows.values(), silent):
             next(steps)
-    consortium.open_round(first)
-    consortium.publish(other_study)
-    other = consortium.open_cohort("p2")
-    consortium.holds, begun_s = False, consortium.clock.ahead_s
-    while len(cards := consortium.operator.cohort(other).cards) < 2:
-        for steps in flows.values():
-            next(steps)
-        assert consortium.clock.ahead_s < begun_s + 2 * RUNS_POLL_S
-    for _ in range(4):
-        for steps in flows.values():
-            next(steps)
-    assert cards == ("member-0", "member-1")
-    assert not consortium.requests(f"{other}/manifest"), "there is none while the run takes cards"
+    five.open_round(first)
+    five.publish(other_study)
+    other = five.open_cohort("p2")
+    five.holds = False
+
+    def go_on() -> None:
+        """Let the members wait until they have looked at the runs again."""
+        end_s = five.clock.ahead_s + RUNS_POLL_S + 5.0
+        while five.clock.ahead_s < end_s:
+            for steps in flows.values():
+                next(steps)
+
+    go_on()
+    sent = [each.path.rpartition(other)[2] for each in five.requests(other)]
+    assert sent == [f"/{part}" for member in flows for part in ("invitation", f"cards/{member}")]
+    five.operator.close_cohort(other)
+    go_on()
+    assert five.operator.cohort(other).paired == tuple(flows)
 
 
 def test_agents_help_to_end_an_overdue_round(consortium: Consortium) -> None:
