@@ -1,6 +1,8 @@
 """Both drivers, over httpx's mock transport."""
 
 import asyncio
+import errno
+import os
 import socket
 import ssl
 import threading
@@ -17,7 +19,7 @@ from client_sdk.effects import Compute, Flow, Pause, Request, Response, Unreache
 from client_sdk.environment import Environment
 from client_sdk.errors import Misuse, PeerFault, Unreachable
 from client_sdk.signing import Signer
-from client_sdk.transport import AsyncDriver, BlockingDriver, make_tls_context
+from client_sdk.transport import AsyncDriver, BlockingDriver, make_tls_context, name_proxy
 from tests.support.raw_http import Script, answering, drip, take_slowly
 from tests.support.refusals import refused
 from veilsum.protocol.causes import Cause
@@ -151,6 +153,13 @@ def test_what_does_not_arrive_is_an_outcome(run: Runner, error: Exception, *, se
     assert (outcome.reason.startswith(type(error).__name__), outcome.sent) == (True, sent)
 
 
+def tls_error(reason: str) -> ssl.SSLError:
+    """Return OpenSSL's error of this reason."""
+    error = ssl.SSLError(1, "a handshake")
+    error.reason = reason
+    return error
+
+
 def test_an_untrusted_certificate_ends_at_once(run: Runner) -> None:
     def handler(_: httpx.Request) -> httpx.Response:
         untrusted = ssl.SSLCertVerificationError()
@@ -167,12 +176,36 @@ def test_an_untrusted_certificate_ends_at_once(run: Runner) -> None:
 )
 def test_a_certificate_that_is_asked_for_ends_at_once(run: Runner, reason: str) -> None:
     def handler(_: httpx.Request) -> httpx.Response:
-        alert = ssl.SSLError()
-        alert.reason = reason
-        raise httpx.ReadError("failed") from alert
+        raise httpx.ReadError("failed") from tls_error(reason)
 
     with pytest.raises(Unreachable, match=rf"{reason}\).*--client-cert.*cert="):
         run(one(Request("GET", "/")), handler)
+
+
+@pytest.mark.parametrize("reason", ["WRONG_VERSION_NUMBER", "HTTP_REQUEST"])
+def test_a_port_without_tls_ends_at_once(run: Runner, reason: str) -> None:
+    def handler(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("failed") from tls_error(reason)
+
+    with pytest.raises(Unreachable, match=rf"{reason}\).*http://"):
+        run(one(Request("GET", "/")), handler)
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason"),
+    [
+        (OSError(errno.EHOSTUNREACH, "a translation"), os.strerror(errno.EHOSTUNREACH)),
+        (ExceptionGroup("two addresses", [OSError(errno.ENETDOWN, "")]), os.strerror(errno.ENETDOWN)),
+        (socket.gaierror(-2, "no such name"), "no such name"),
+        (OSError("all attempts failed"), "failed"),
+        (tls_error("BAD_EXTENSION"), "failed"),
+    ],
+)
+def test_a_connection_fails_for_the_reason_of_its_system(run: Runner, cause: Exception, reason: str) -> None:
+    def handler(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("failed") from cause
+
+    assert run(one(Request("GET", "/")), handler).reason == f"ConnectError: {reason}"
 
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY"])
@@ -187,11 +220,14 @@ def test_a_proxy_that_does_not_answer_is_named_without_its_password(
     monkeypatch.setenv(variable, f"ann:secret@127.0.0.1:{port}")
     outcome = real_run(one(Request("GET", "/")), "http://127.0.0.1:1")
     assert isinstance(outcome, Unreached)
-    assert f"proxy http://127.0.0.1:{port} ({variable})" in outcome.reason
+    shown = name_proxy("http://127.0.0.1:1")
+    assert shown == f"the proxy http://127.0.0.1:{port} ({variable})"
+    assert shown in outcome.reason
     assert "Connection refused" in outcome.reason
     assert "secret" not in outcome.reason
     assert not outcome.sent
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    assert name_proxy("http://127.0.0.1:1") is None
     assert "proxy" not in real_run(one(Request("GET", "/")), "http://127.0.0.1:1").reason
     monkeypatch.delenv("NO_PROXY")
     monkeypatch.setenv(variable, "ftp://ann:secret@127.0.0.1")
