@@ -11,6 +11,7 @@ import pytest
 from client_sdk.errors import Misuse
 from client_sdk.records import Records, select_canaries
 from client_sdk.result import Result
+from tests.client_sdk.test_doctor import examine
 from tests.support.consortium import CLASSES, DIM, NOISY, WITHHOLDING, Consortium
 from tests.support.refusals import refused
 from veilsum.cli.features import FileRecords
@@ -114,6 +115,16 @@ def test_nothing_is_answered_while_canaries_differ(
     assert kept <= {"seal", "sealed"}, "a roster and a study that passed their own checks"
     consortium.run_until(member.enrol(cohort, with_canaries(plain)), "PUT")
     assert consortium.operator.cohort(cohort).cards == ("member-0",)
+
+
+def test_a_doctor_checks_canaries_if_it_has_them_and_the_pack(
+    consortium: Consortium, pack: CanaryPack
+) -> None:
+    plain = consortium.records("member-0")
+    for records, ok in ((None, None), (with_canaries(plain), True), (with_canaries(plain, ROWS + 1), False)):
+        assert examine(consortium, records=records)["canaries of study"].ok is ok
+    consortium.shows("GET .*/canaries/.*", lambda _: httpx.Response(200, content=pack.to_bytes()[:-1]))
+    assert examine(consortium, records=with_canaries(plain))["canaries of study"].ok is False
 
 
 @pytest.mark.usefixtures("pack")

@@ -15,7 +15,7 @@ from client_sdk.environment import Environment
 from client_sdk.identity import Identity
 from client_sdk.policy import Policy
 from client_sdk.transport import BlockingDriver
-from tests.support.answers import changed
+from tests.support.answers import changed, rewritten
 from tests.support.consortium import Consortium
 from tests.support.serving import Sent
 from veilsum.protocol.identity import SigningKey
@@ -74,11 +74,38 @@ def dated(date: str) -> Any:
 
 @pytest.mark.parametrize(("ahead_s", "ok"), [(300, False), (-300, False), (20, True)])
 def test_a_clock_that_is_off_is_named(consortium: Consortium, ahead_s: float, *, ok: bool) -> None:
+    consortium.clock.ahead_s += 0.25  # of a second, which the date leaves out
     consortium.shows("GET /v1/coordinator", dated(formatdate(consortium.clock() - ahead_s, usegmt=True)))
     found = examine(consortium)["clock"]
     assert found.ok is ok
     assert f"{abs(ahead_s)} s {'ahead of' if ahead_s > 0 else 'behind'}" in found.detail
     assert abs(ahead_s) < SIGNATURE_LIFETIME_S or "NTP" in found.detail
+
+
+def test_a_clock_without_a_date_to_compare_with_is_not_judged(consortium: Consortium) -> None:
+    consortium.shows("GET /v1/coordinator", lambda answer: httpx.Response(200, content=answer.content))
+    assert examine(consortium)["clock"].ok is None
+
+
+@pytest.mark.parametrize(
+    ("url", "ok"), [("http://127.0.0.1", True), ("http://x.example", False), ("https://x.example", True)]
+)
+def test_a_network_needs_tls(consortium: Consortium, url: str, *, ok: bool) -> None:
+    assert examine(consortium, url=url)["encryption"].ok is ok
+
+
+def test_the_newest_version_in_force_of_each_study_counts(consortium: Consortium) -> None:
+    consortium.publish(consortium.make_study({"name": "other"}))
+    consortium.revise(windows={"enrol": 60, "upload": 7200, "answer": 60})
+    for _ in range(2):
+        found = examine(consortium)
+        assert "7,200 s" in found["window of study"].detail
+        assert "7,200 s" not in found["window of other"].detail
+        consortium.shows("GET .*/studies", rewritten(lambda shown: shown[::-1]))
+    consortium.shows("GET .*/studies", rewritten(lambda shown: [{**each, "revoked": True} for each in shown]))
+    found = examine(consortium)
+    assert found["studies"].ok is None
+    assert not [name for name in found if name.startswith("window")]
 
 
 def test_a_dead_proxy_is_named_at_once(consortium: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from client_sdk.effects import Compute, Flow, Pause, Request, Response, Unreache
 from client_sdk.environment import Environment
 from client_sdk.errors import Misuse, PeerFault, Unreachable
 from client_sdk.signing import Signer
-from client_sdk.transport import AsyncDriver, BlockingDriver, make_tls_context, name_proxy
+from client_sdk.transport import AsyncDriver, BlockingDriver, PlainHttpWarning, make_tls_context, name_proxy
 from tests.support.raw_http import Script, answering, drip, take_slowly
 from tests.support.refusals import refused
 from veilsum.protocol.causes import Cause
@@ -400,6 +400,17 @@ def test_an_address_has_a_scheme_and_a_host(url: str) -> None:
         with pytest.raises(Misuse, match="https://") as caught:
             driver(url)
         assert "password" not in str(caught.value)
+
+
+def test_a_network_without_tls_is_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+    for driver in (BlockingDriver, AsyncDriver):
+        with pytest.warns(PlainHttpWarning):
+            driver("http://sum.example.org")
+    recwarn.clear()
+    for url in ("http://127.0.0.1:8000", "http://localhost", URL):
+        BlockingDriver(url).close()
+    assert not recwarn.list
+    assert not make_tls_context("http://localhost", True, None).get_ca_certs()
 
 
 def test_tls_is_verified_unless_told_otherwise(tmp_path: Path) -> None:
