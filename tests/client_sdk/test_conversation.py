@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -15,13 +16,15 @@ from client_sdk.session import Session
 from service.coordination.summing import DamagedChunkError
 from tests.client_sdk.conftest import dealing_falsely
 from tests.support.consortium import CLASSES, DIM, Consortium
-from tests.support.refusals import refused
+from tests.support.refusals import ended, refused
 from tests.support.serving import Stage
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.record import sign_record
+from veilsum.protocol.rest import STATE_HEADER
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.sealing import Sealing
+from veilsum.protocol.study import DAY_S
 
 
 def test_a_round_gives_every_member_the_verified_weights_of_the_exact_sum(consortium: Consortium) -> None:
@@ -161,6 +164,31 @@ def test_a_member_that_missed_an_end_catches_up_when_the_next_round_opens(five: 
     assert len(results) == 5
     # It can still get the results of the rounds whose ends it missed, from the stored evidence.
     assert all(isinstance(five.finish(each, "member-4"), Result) for each in missed)
+
+
+def test_another_rounds_closing_ends_no_round(consortium: Consortium) -> None:
+    cohort = consortium.enrol()
+    voided = consortium.open_round(cohort)
+    consortium.until(consortium.member("member-0").contribute(voided), "chunks/1").close()
+    consortium.operator.cancel(voided, "a test")
+    consortium.together(consortium.contributions(voided))
+    closing = consortium.round(voided).closing
+    assert closing is not None
+    unopened = consortium.open_round(cohort)
+    consortium.clock.ahead_s += 2 * DAY_S
+    consortium.expire(unopened)
+    consortium.expire(unopened)
+    with ended("erasing"):
+        consortium.finish(unopened)
+
+    def shown(answer: httpx.Response) -> httpx.Response:
+        return httpx.Response(
+            200, headers={**answer.headers, STATE_HEADER: "done"}, content=closing.to_bytes()
+        )
+
+    consortium.shows(f"GET .*/{unopened}/requests/member-0", shown)
+    with refused(Cause.WRONG_CONTEXT, "coordinator"):
+        consortium.finish(unopened)
 
 
 def test_every_wait_says_for_whom_how_many_and_until_when(consortium: Consortium) -> None:

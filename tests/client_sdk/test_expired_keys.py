@@ -237,31 +237,6 @@ def test_another_rounds_erasure_request_relabels_nothing(stage: Stage, tmp_path:
     assert finish(consortium, "member-4", round_id).counted
 
 
-def test_another_rounds_closing_ends_no_round(consortium: Consortium) -> None:
-    cohort = consortium.enrol()
-    voided = consortium.open_round(cohort)
-    consortium.until(consortium.member("member-0").contribute(voided), "chunks/1").close()
-    consortium.operator.cancel(voided, "a test")
-    consortium.together(consortium.contributions(voided))
-    closing = consortium.round(voided).closing
-    assert closing is not None
-    unopened = consortium.open_round(cohort)
-    consortium.clock.ahead_s += 2 * DAY_S
-    consortium.expire(unopened)
-    consortium.expire(unopened)
-    with ended("erasing"):
-        finish(consortium, "member-0", unopened)
-
-    def shown(answer: httpx.Response) -> httpx.Response:
-        return httpx.Response(
-            200, headers={**answer.headers, STATE_HEADER: "done"}, content=closing.to_bytes()
-        )
-
-    consortium.shows(f"GET .*/{unopened}/requests/member-0", shown)
-    with refused(Cause.WRONG_CONTEXT, "coordinator"):
-        finish(consortium, "member-0", unopened)
-
-
 def test_a_round_is_not_erased_unopened_by_another_rounds_opening(consortium: Consortium) -> None:
     cohort = consortium.enrol()
     voided = consortium.open_round(cohort)
