@@ -220,7 +220,7 @@ def test_a_yes_to_noise_charges_its_records_and_a_no_charges_none(ledger: Reserv
     assert declined.state is State.DECLINED
 
 
-def test_a_rehearsal_takes_the_place_of_those_before_it(ledger: Reservations, tmp_path: Path) -> None:
+def test_a_rehearsal_takes_the_place_of_those_before_it(ledger: Reservations) -> None:
     """Nothing is held for them: neither records nor rows."""
     other = reserve(ledger)
     first, second = (
@@ -238,41 +238,40 @@ def test_a_rehearsal_takes_the_place_of_those_before_it(ledger: Reservations, tm
 def test_an_attempt_is_entered_with_a_reservation_whose_records_no_other_sum_may_hold(
     ledger: Reservations,
 ) -> None:
+    def enter(question: bytes, step: str = "sum", repeats: bytes = NO_CONTEXT) -> Run:
+        return ledger.check_attempt(_Attempt(F, question, "p1", step, repeats))  # type: ignore[arg-type]  # a stand-in
+
     question = study().question.digest
-    ours = _Attempt(C, question, "p1", "sum")
     with refused(Cause.POLICY_REFUSED):
-        ledger.check_attempt(ours)  # type: ignore[arg-type]  # a stand-in
+        enter(question)
     run = reserve(ledger)
-    assert ledger.check_attempt(ours) == run  # type: ignore[arg-type]
+    assert enter(question) == run
     ledger.mark_summed({B})
     with refused(Cause.ALREADY_SUMMED):
-        ledger.check_attempt(ours)  # type: ignore[arg-type]
+        enter(question)
     chain = Chain(ledger, question)
     chain.enter(C)
     chain.end(C, "none")
     with refused(Cause.REPEAT_MISMATCH, "coordinator"):
-        ledger.check_attempt(ours)  # type: ignore[arg-type]
-    again = _Attempt(D, question, "p1", "sum", repeats=C)
-    assert ledger.check_attempt(again).summed == C  # type: ignore[arg-type]
+        enter(question)
+    assert enter(question, repeats=C).summed == C
     chain.enter(D)
     chain.end(D, "none")
+    with refused(Cause.REPEAT_MISMATCH, "coordinator"):
+        enter(question, repeats=D)
     chain.enter(E, "count")
     chain.end(E, "none", "count")
-    for step, repeats, cause in (
-        ("sum", D, Cause.REPEAT_MISMATCH),
-        ("count", NO_CONTEXT, Cause.ALREADY_SUMMED),
-    ):
-        with refused(cause, "coordinator"):
-            ledger.check_attempt(_Attempt(F, question, "p1", step, repeats))  # type: ignore[arg-type]
+    with refused(Cause.ALREADY_SUMMED, "coordinator"):
+        enter(question, "count")
     with pytest.raises(Misuse):
         ledger.answer_run(study("other"), "p1", selection(), base=run)
     other = ledger.answer_run(study("other", extractor="ab" * 32), "p1", selection(), base=run)
-    assert ledger.check_attempt(_Attempt(F, other.question, "p1", "sum", repeats=C)) == other  # type: ignore[arg-type]
+    assert enter(other.question, repeats=C) == other
     with refused(Cause.REPEAT_MISMATCH, "coordinator"):
-        ledger.check_attempt(_Attempt(F, other.question, "p1", "sum"))  # type: ignore[arg-type]
+        enter(other.question)
     ledger.give_up(run)
     with refused(Cause.POLICY_REFUSED):
-        ledger.check_attempt(again)  # type: ignore[arg-type]
+        enter(question, repeats=C)
 
 
 HELD: dict[str, tuple[Callable[[Reservations], object], dict[str, set[bytes]]]] = {
