@@ -54,6 +54,7 @@ def test_all_is_well(consortium: Consortium) -> None:
         "window of study",
     ]
     assert all(each.ok for each in found.values())
+    assert [each.length for each in consortium.requests("/probe")] == [1, 1 << 18]
     assert consortium.operator.cohort(consortium.open_cohort()).cards == ()
 
 

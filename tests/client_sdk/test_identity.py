@@ -57,7 +57,7 @@ def test_half_an_identity_is_named_with_what_to_do(tmp_path: Path, there: str, m
     (tmp_path / missing).unlink()
     with pytest.raises(IdentityError, match="load it with"):
         Identity.create(tmp_path, "m")
-    with pytest.raises(IdentityError, match=f"{missing} .*{tmp_path / there}"):
+    with pytest.raises(IdentityError, match=f"{missing} .*remove {tmp_path / there} "):
         Identity.load(tmp_path)
     (tmp_path / there).unlink()
     assert Identity.create(tmp_path, "m").member == "m"

@@ -75,6 +75,12 @@ def test_ids_and_records_of_another_form_are_misuse(
         ask(consortium.member("member-0"))
 
 
+def test_a_run_that_the_ledger_lacks_is_not_given_up(consortium: Consortium) -> None:
+    for run in (("other", "p1"), ("study", "p2")):
+        with pytest.raises(Misuse):
+            consortium.alone(consortium.member("member-0").give_up(*run))
+
+
 def test_a_roster_that_is_passed_is_the_admins_and_none_that_was_replaced(consortium: Consortium) -> None:
     first, second = consortium.make_roster(1), consortium.make_roster(2)
     consortium.member("member-0", roster=second)

@@ -16,6 +16,7 @@ def test_a_card_counts_the_records_that_the_head_cannot_answer(done: tuple[Conso
         replace(result, judged=judged.model_copy(update={"unanswered": count})).model_card().splitlines()
         for count in (0, 1234)
     )
+    assert f"| rows in the sum | {result.record.rows:,} |" in plain
     [more] = set(counting) - set(plain)
     assert "1,234" in more
     assert set(plain) <= set(counting)

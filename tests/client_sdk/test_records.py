@@ -321,6 +321,10 @@ def test_a_rare_flag_is_counted_from_five_rows_on() -> None:
     assert coarse_columns(np.hstack([np.ones((200, 1)), flag.T])) == 1
 
 
+def test_a_column_of_twenty_values_is_not_coarse() -> None:
+    assert [coarse_columns(np.resize(np.arange(values) + 1.0, (400, 1))) for values in (19, 20)] == [1, 0]
+
+
 def test_one_hot_columns_of_many_categories_are_counted() -> None:
     assert coarse_columns(np.tile(np.eye(200), (10, 1))) == 200
 

@@ -399,9 +399,10 @@ def test_damage_is_refused_and_never_guessed_at(
     run = reserve(ledger)
     ledger.mark_summed({C})
     harm(tmp_path / "ledger")
-    again = Reservations(StateDatabase(tmp_path / "ledger"))
+    again, files = Reservations(StateDatabase(tmp_path / "ledger")), len([*Path("/dev/fd").iterdir()])
     with pytest.raises(StateError, match=said):
         _ = again.load_rows(run), again.installation
+    assert len([*Path("/dev/fd").iterdir()]) == files
 
 
 @pytest.mark.parametrize("early", [True, False])

@@ -39,6 +39,14 @@ def test_an_end_that_is_learned_closes_the_attempt_that_is_open(five: Consortium
     assert Evidence.load(session.store.result_folder(round_id)).header == upload.header
 
 
+def test_a_roster_is_fetched_where_a_newer_one_is_announced(consortium: Consortium) -> None:
+    consortium.enrol()
+    session, before = consortium.member("member-0").session, len(consortium.requests("roster"))
+    for number, fetched in ((1, 0), (2, 1)):
+        consortium.alone(session.learn_newest_roster(number))
+        assert len(consortium.requests("roster")) == before + fetched
+
+
 def test_an_attempts_keys_are_erased_at_its_latest_end_and_not_before(consortium: Consortium) -> None:
     round_id = consortium.open_round(consortium.enrol())
     end_s = consortium.operator.round(round_id).spec.latest_end_s

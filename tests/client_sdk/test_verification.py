@@ -24,7 +24,9 @@ def test_noise_that_a_record_misstates_is_refused(
         noisy.record.noise.model_copy(update={name: 1.01 * getattr(noisy.record.noise, name)})
         for name in NoiseView.model_fields
     ]
+    none = noisy.record.solution.model_copy(update={"empty_classes": (0, 1)})
     for forged in (
+        signed(consortium, noisy, solution=none),
         signed(*done, noise=noisy.record.noise),
         *(signed(consortium, noisy, noise=noise) for noise in (None, *others)),
     ):
