@@ -81,6 +81,7 @@ def test_a_cut_off_end_and_another_log_are_named() -> None:
 
 
 def test_a_head_is_the_coordinator_s() -> None:
+    AuditHead.sign_end(KEY, EMPTY_LOG_END).verify(KEY.public)
     head = AuditHead.sign_end(KEY, End(6, "ab" * 32))
     head.verify(KEY.public)
     for changed in (head.model_copy(update={"number": 5}), head.model_copy(update={"head": "cd" * 32})):

@@ -74,6 +74,13 @@ def seal(phase: Opened, federation: Federation, *sizes: int) -> None:
     sealing.finish(federation.keys[phase.member])
 
 
+@pytest.mark.parametrize("elements", [0, 63, 65])
+def test_a_chunk_of_another_length_is_not_masked(federation: Federation, elements: int) -> None:
+    sealing = opened(federation, "member-0").begin_sealing(SeededRandom(1))
+    with pytest.raises(Misuse):
+        sealing.mask_next_chunk(np.zeros(elements, np.int64))
+
+
 @pytest.mark.parametrize("sizes", [(0,), (63,), (65,), (64, 35, 35), (64,)], ids=str)
 def test_other_chunks_than_the_attempts_are_a_misuse(federation: Federation, sizes: tuple[int, ...]) -> None:
     with pytest.raises(Misuse):

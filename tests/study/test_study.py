@@ -1,4 +1,5 @@
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -39,6 +40,14 @@ def refusal(values: dict[str, Any]) -> str:
 )
 def test_a_study_of_too_few_rows_is_told_how_many_would_do(question: dict[str, Any], least: int) -> None:
     assert f"take at least {least}" in refusal(whole(**question))
+
+
+@pytest.mark.parametrize(("dim", "allowed"), [(1 << 15, True), ((1 << 15) + 1, False)])
+def test_random_features_draw_up_to_two_to_the_27th_numbers(dim: int, *, allowed: bool) -> None:
+    records = {"least": 10_000_000, "most": 20_000_000, "least_per_class": 5, "rows_per_id": 1}
+    asked = whole(dim=dim, statistics=[{**KERNEL_10, "size": 1 << 12}], records=records)
+    with nullcontext() if allowed else pytest.raises(PeerFault, match="dim · size"):
+        content_of(asked)
 
 
 def test_noise_of_too_much_delta_is_told_how_much_would_do() -> None:

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.refusals import refused
 from tests.support.simulator import Federation, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Collecting, CoordinatorPhase, Voiding
@@ -71,6 +72,17 @@ def test_missing_chunks_are_told(federation: Federation) -> None:
     assert not after.has_upload("member-0")
     again = of(Collecting, after.chunk_stored("member-0", 1, federation.now_s))
     assert again.stored == after.stored
+
+
+@pytest.mark.parametrize(
+    ("member", "index"), [("member-0", -1), ("member-0", 2), ("member-1", 0), ("eve", 0)]
+)
+def test_a_chunk_that_nobody_announced_is_not_counted(
+    federation: Federation, member: str, index: int
+) -> None:
+    phase = announced(federation, "member-0")
+    with refused("chunk-unknown", member):
+        phase.chunk_stored(member, index, federation.now_s)
 
 
 def test_the_last_chunk_of_the_last_member_closes_the_phase(federation: Federation) -> None:
