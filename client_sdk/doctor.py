@@ -188,12 +188,9 @@ class Doctor:
 
     def _check_line(self, contents: list[Content], federation: str) -> Iterator[HealthCheck]:
         """Send as many bytes as a chunk has, and compare the time with the studies' windows."""
-        uploads = {content.notes.name: _largest_upload(content.question) for content in contents}
+        uploads = [_largest_upload(content.question) for content in contents]
         chunk = max(
-            (
-                min(size, _chunk_bytes(each.question))
-                for each, size in zip(contents, uploads.values(), strict=True)
-            ),
+            (min(size, _chunk_bytes(each.question)) for each, size in zip(contents, uploads, strict=True)),
             default=0,
         )
         size = min(max(PROBE_BYTES_MIN, chunk), rest.MAX_PROBE_BYTES)
@@ -209,8 +206,8 @@ class Doctor:
             ok=True,
             detail=f"{8 * rate / 1e6:.3g} Mbit/s, round trip {1000 * answered_s:.0f} ms; {in_bytes(size)} pass in one request",
         )
-        for content in contents:
-            upload, window_s = uploads[content.notes.name], content.question.windows.upload
+        for content, upload in zip(contents, uploads, strict=True):
+            window_s = content.question.windows.upload
             needed_s = upload / rate
             ok = needed_s <= _WINDOW_SHARE_MAX * window_s
             advice = "" if ok else ". Ask the admin for a longer windows.upload, or use a faster line"

@@ -109,6 +109,13 @@ def test_the_newest_version_in_force_of_each_study_counts(consortium: Consortium
     assert not [name for name in found if name.startswith("window")]
 
 
+def test_a_study_that_the_coordinator_lists_twice_is_checked_all_the_same(consortium: Consortium) -> None:
+    consortium.shows(
+        "GET .*/studies", rewritten(lambda shown: [*shown, *({**each, "name": "again"} for each in shown)])
+    )
+    assert "window of study" in examine(consortium)
+
+
 def test_a_dead_proxy_is_named_at_once(consortium: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
     port = dead_port()
     monkeypatch.setenv("HTTP_PROXY", f"http://user:secret@127.0.0.1:{port}")
