@@ -314,7 +314,7 @@ class Reservations:
         assert kind is not PeriodKind.REHEARSAL or not found.records
         values = (
             None if base is None else base.number, yes, content.notes.name, content.approval, question.digest, question.extractor,
-            period, kind, noisy, mu if yes else 0.0, content.notes.expires, least, len(found.labels), found.unusable, found.taken,
+            period, kind, noisy, mu, content.notes.expires, least, len(found.labels), found.unusable, found.taken,
             found.held_out, found.beyond, found.counted_out, *sum_size(question),
         )  # fmt: skip
         with self._database.write_ledger() as ledger:
