@@ -33,8 +33,11 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }
 FAULTS = {"PeerFault", "Misuse", "ShareError", "PackingError"}
 """Exceptions with texts for people: causes and parties are mutated, the sentences are not."""
-COMMUTATIVE = {"min", "max", "suppress", "or_", "and_"}
-"""Functions whose arguments may stand in any order."""
+COMMUTATIVE = {
+    *("min", "max", "suppress", "or_", "and_", "gcd", "hypot"),
+    *("maximum", "minimum", "add", "multiply", "bitwise_and", "may_share_memory", "clip"),
+}
+"""Functions whose first two arguments may stand in any order; `np.clip` takes the smaller of its third and the larger of these."""
 LEFT_OUT = {"tags.py", "causes.py", "errors.py", "rest.py", "simulator.py"}
 """Modules without mutants: names, texts and JSON models, where a change would change the specification, and a tool of the tests."""
 
