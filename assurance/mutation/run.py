@@ -13,6 +13,7 @@ cosmic-ray starts an interpreter for each mutant, and doesn't select tests by li
 
 import ast
 import contextlib
+import functools
 import importlib
 import json
 import math
@@ -124,23 +125,35 @@ QUIET = (
 TESTS_S = 15.0
 """Limit of the tests run for one mutant, in seconds of processor time that they take unmutated."""
 HUNG, BROKEN = "timeout", 70
+CACHE = type(functools.cache(math.sqrt))
 ASLEEP = 10
 """Wall-clock limit of a mutant in multiples of its processor time limit, for mutants that hang without working."""
 
 
 class Timing:
-    """Record each test's processor time, which doesn't depend on the machine's load."""
+    """Record each test's processor time, which doesn't depend on the machine's load, and let no test find another's caches."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        clear_caches()
         begun = process_time()
         try:
             return (yield)
         finally:
             self.seconds[item.nodeid] = process_time() - begun
+
+
+def clear_caches() -> None:
+    """Empty our modules' function caches, or only the first test would be seen to reach a cached function's lines."""
+    roots = tuple({path.partition("/")[0] for suite in SUITES.values() for path in suite.mutated})
+    for name, module in list(sys.modules.items()):
+        if name.startswith(roots):
+            for value in list(vars(module).values()):
+                if isinstance(value, CACHE):
+                    value.cache_clear()
 
 
 class Chosen:
