@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from decimal import ROUND_CEILING, Context
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.polynomial import Polynomial
+from scipy.optimize import brentq  # type: ignore[import-untyped]
+from scipy.special import expit  # type: ignore[import-untyped]
+from scipy.stats import norm  # type: ignore[import-untyped]
 
 from veilsum.calibration.judge import (
     CHOICE_LIMIT,
     FINE_LIMIT,
     INTERVAL_ERRORS,
     SHARE_LIMIT,
+    Figure,
     JudgedTables,
     expect_tables,
     list_figures,
@@ -191,4 +197,287 @@ def test_edges_part_positives_and_others_evenly() -> None:
     assert shares == pytest.approx(np.full(8, 1 / 8), abs=0.01)
     assert (np.diff(scale.edges) > 0).all()
     assert len(rough_scale(1, 8, 0.5).edges) == 7
+    assert not len(place_scale(None, 8, np.stack([-margins, margins], axis=1), labels).edges)
     assert not len(rough_scale(None, 8, 0.5).edges)
+
+
+Ends = tuple[float, float, float, float, int]
+"""Of a figure: value, low, high, error, needed records."""
+Noisy = tuple[float, float]
+"""A count and the variance of its noise."""
+SCORED = np.array(
+    [[400, 3], [500, 9], [380, 20], [300, 31], [190, 60], [90, 90], [45, 140], [20, 220]], float
+)
+
+
+def uneven(variance: float, design: float, lost: tuple[float, float] = (60, 40)) -> JudgedTables:
+    """Tables of unlike cells that don't agree with each other; `lost` are a rare class's."""
+    counts = {
+        JOINT: np.array([300.0, 250, 60, 200, 70, 180, 440, 1_355]),
+        BY_CLASS: np.array([[300.0, 1_700], [150, 600], lost, [31, 2]]),
+        BY_CONFIDENCE: np.array(
+            [[150.0, 90, -200], [120, 170, 160], [100, 400, 60], [90, 700, -100], [55, 980, 120]]
+        ),
+        BY_SCORE: SCORED,
+    }
+    return JudgedTables(SHAPES, counts, variance, design)
+
+
+def needed_of(sampling: float, noise: float, limit: float) -> int:
+    """Solve sampling/N + noise/N² = limit² and round up to two digits."""
+    needed = max(Polynomial([-noise, -sampling, limit**2]).roots().real)
+    rounded = Context(prec=2, rounding=ROUND_CEILING).create_decimal(float(needed))
+    return min(10**9, max(1, math.ceil(rounded)))
+
+
+def share(
+    tables: JudgedTables, part: Noisy, rest: Noisy, limit: float, records: float, z: float = 2.1
+) -> Ends:
+    (a, u), (b, w) = part, rest
+    noise_deviation = math.sqrt(u + w)
+    n = max(a + b, noise_deviation, 1)
+    value = min(1.0, max(0.0, a / (a + b))) if a + b > 0 else 0.5
+    softened = (value * n + 1) / (n + 2)
+    sampling, noise = tables.design * softened * (1 - softened), (1 - value) ** 2 * u + value**2 * w
+    surely = max(n - noise_deviation, 1)
+    p = Polynomial([0, 1])
+    beyond = (a - (a + b) * p) ** 2 - z**2 * (p * (1 - p) * tables.design * n + (1 - p) ** 2 * u + p**2 * w)
+    roots = np.sort(beyond.roots())
+    bounded = beyond.coef[2] > 0 and np.isreal(roots).all()
+    low, high = np.clip(roots, 0, 1) if bounded else (0, 1)
+    error = math.sqrt(sampling / surely + noise / surely**2)
+    return value, low, high, error, needed_of(sampling * records / n, noise * (records / n) ** 2, limit)
+
+
+def normal(
+    value: float, sampling: float, noise: float, limit: float, records: float, least: float = 0
+) -> Ends:
+    """A figure with these variances over so many records."""
+    error = math.sqrt(sampling + noise)
+    low, high = max(least, value - 2.1 * error), min(1.0, value + 2.1 * error)
+    needed = needed_of(records * sampling, records**2 * noise, limit)
+    return min(1.0, max(least, value)), low, high, error, needed
+
+
+def pooled(tables: JudgedTables, *, alone: bool) -> tuple[Noisy, Noisy]:
+    """Sums over fewer cells hold less noise and count more."""
+    by_class, by_confidence, joint = (tables.counts[name] for name in (BY_CLASS, BY_CONFIDENCE, JOINT))
+    right = [by_class[:3, 1], by_confidence[:, 1], *([joint[1:2]] if alone else [])]
+    wrong = [by_class[:, 0], by_confidence[:, 0], *([joint[:1]] if alone else [])]
+    precisions = [sum(1 / len(cells) for cells in side) for side in (right, wrong)]
+    sums = [sum(cells.sum() / len(cells) for cells in side) for side in (right, wrong)]
+    return (
+        (sums[0] / precisions[0], tables.variance / precisions[0]),
+        (sums[1] / precisions[1], tables.variance / precisions[1]),
+    )
+
+
+def same(figure: Figure | None, expected: Ends, precision: float = 1e-9) -> bool:
+    assert figure is not None
+    found = (figure.value, figure.low, figure.high, figure.error, figure.records_needed)
+    return found == pytest.approx(expected, rel=precision, abs=precision)
+
+
+UNEVEN = pytest.mark.parametrize(
+    "tables",
+    [uneven(0, 1), uneven(40, 2.5), uneven(40_000, 1), uneven(300, 3, (-50, 20)), uneven(0.1, 1, (900, -3))],
+)
+
+
+@UNEVEN
+def test_shares_are_those_of_their_formulas(tables: JudgedTables) -> None:
+    v, edges = tables.variance, np.arange(7.0)
+    for shown in (1, 2, 3):
+        found = tables.judge(shown, edges=edges)
+        right, wrong = pooled(tables, alone=shown == 1)
+        records = right[0] + wrong[0]
+        assert found.records == pytest.approx(records)
+        assert same(found.accuracy, share(tables, right, wrong, 0.03, records))
+        by_class = tables.counts[BY_CLASS]
+        for row, recall in zip(by_class[:3], found.recalls, strict=True):
+            assert same(recall, share(tables, (row[1], v), (row[0], v), 0.05, records))
+        lacking = by_class[3].sum()
+        assert same(found.unanswered, share(tables, (lacking, v), (records - lacking, v), 0.03, records))
+        joint = tables.counts[JOINT][: 2**shown]
+        for head, accuracy in enumerate(found.head_accuracies):
+            right_of = sum(each for cell, each in enumerate(joint) if cell >> head & 1)
+            noise = len(joint) / 2 * v
+            z = {2: 2.38, 3: 2.53}[shown]
+            expected = share(tables, (right_of, noise), (joint.sum() - right_of, noise), 0.03, joint.sum(), z)
+            assert same(accuracy, expected)
+        assert found.score is not None
+        negative, positive = tables.counts[BY_SCORE].T
+        for place, level in enumerate(found.score.levels, 1):
+            called, below = (8 - place) * v, place * v
+            true, missed = (positive[place:].sum(), called), (positive[:place].sum(), below)
+            false, passed = (negative[place:].sum(), called), (negative[:place].sum(), below)
+            assert level.threshold == edges[place - 1]
+            assert same(level.recall, share(tables, true, missed, 0.05, records))
+            assert same(level.false_alarms, share(tables, false, passed, 0.03, records))
+            assert same(level.precision, share(tables, true, false, 0.05, records))
+
+
+@UNEVEN
+@pytest.mark.parametrize("empty", [(), (0,)])
+def test_the_balanced_accuracy_is_that_of_its_formula(tables: JudgedTables, empty: tuple[int, ...]) -> None:
+    v = tables.variance
+    right, wrong = pooled(tables, alone=False)
+    records = right[0] + wrong[0]
+    value, sampling, noise, needed = 0.0, 0.0, 0.0, 0.0
+    for row in (tables.counts[BY_CLASS][label] for label in range(3) if label not in empty):
+        n = max(row.sum(), math.sqrt(2 * v), 1)
+        ratio = row[1] / n
+        recall = min(1.0, max(0.0, ratio))
+        softened = (recall * n + 1) / (n + 2)
+        value += (ratio - (2 * ratio - 1) * v / n**2) / 3
+        sampling += tables.design * softened * (1 - softened) / n / 9
+        noise += ((1 - recall) ** 2 + recall**2) * v / n**2 / 9
+        needed = max(needed, records * math.sqrt(2 * v) / 0.2 / n)
+    inside, low, high, error, enough = normal(value, sampling, noise, 0.03, records)
+    if needed > records:
+        error = max(error, 0.03 * 1.001)
+        low, high = max(0.0, value - 2.1 * error), min(1.0, value + 2.1 * error)
+    expected = inside, low, high, error, max(enough, needed_of(needed, 0, 1))
+    assert same(tables.judge(3, empty_classes=empty).balanced_accuracy, expected)
+
+
+@UNEVEN
+@pytest.mark.parametrize("empty", [(), (2,), (1, 2)])
+def test_the_calibration_is_that_of_its_formulas(tables: JudgedTables, empty: tuple[int, ...]) -> None:
+    v, answered = tables.variance, 3 - len(empty)
+    right, wrong = pooled(tables, alone=False)
+    records = right[0] + wrong[0]
+    found = tables.judge(3, empty_classes=empty, temperature=0.7).calibration
+    width = (1 - 1 / answered) / 5
+    expected_bins, gaps, sampling, noise = [], [], [], []
+    for place, (no, yes, offset) in enumerate(tables.counts[BY_CONFIDENCE]):
+        n, middle = no + yes, 1 / answered + width * (place + 0.5)
+        sure = min(middle + width / 2, max(middle - width / 2, middle + width * offset / n))
+        accuracy, softened = yes / n, (yes + 1) / (n + 2)
+        variance = tables.design * softened * (1 - softened) / n
+        noise_on_it = ((1 - accuracy) ** 2 + accuracy**2) * v / n**2
+        expected_bins.append((sure, accuracy, math.sqrt(variance + noise_on_it), n))
+        gaps.append(yes - middle * n - width * offset)
+        sampling.append(tables.design * n * (softened * (1 - sure) ** 2 + (1 - softened) * sure**2))
+        noise.append(v * ((1 - middle) ** 2 + middle**2 + width**2))
+    bins = np.stack([found.confidence, found.accuracy, found.accuracy_error, found.records], axis=1)
+    assert bins == pytest.approx(np.array(expected_bins), rel=1e-9)
+    square = records**2
+    excess = normal(-sum(gaps) / records, sum(sampling) / square, sum(noise) / square, 0.03, records, -1)
+    assert same(found.excess, excess)
+    stated = [
+        (sure, accuracy, max(0, accuracy - 2.1 * error), min(1, accuracy + 2.1 * error), error)
+        for sure, accuracy, error, _ in expected_bins
+        if error <= 0.05 and excess[3] <= 0.03
+    ]
+    listed = [(sure, each.value, each.low, each.high, each.error) for sure, each in found.list_stated_bins()]
+    assert np.array(listed) == pytest.approx(np.array(stated))
+    # |Σ|d̂| − Σ|d|| is at most a sum of |x| of normal x: mean √(2/π)·σ, variance (1 − 2/π)·σ².
+    deviations = np.sqrt(np.add(sampling, noise))
+    reach = math.sqrt(2 / math.pi) * sum(deviations)
+    reach = (reach + 2.1 * math.sqrt((1 - 2 / math.pi) * sum(deviations**2))) / records
+    value = (
+        sum(math.sqrt(max(0, gap**2 - each**2)) for gap, each in zip(gaps, deviations, strict=True)) / records
+    )
+    sizes = sum(map(abs, gaps)) / records
+    low, high = max(0.0, min(value, sizes - reach)), min(1.0, max(value, sizes + reach))
+    needed = needed_of(records * (reach / 2.1) ** 2, 0, 0.03)
+    assert same(found.error, (value, low, high, reach / 2.1, needed))
+
+
+@UNEVEN
+@pytest.mark.parametrize("empty", [(), (2,)])
+def test_the_temperature_has_most_likelihood_and_the_error_of_a_model_that_may_not_hold(
+    tables: JudgedTables, empty: tuple[int, ...]
+) -> None:
+    answered, v = 3 - len(empty), tables.variance
+    found = tables.judge(3, empty_classes=empty, temperature=0.7).calibration
+    pool = pooled(tables, alone=False)
+    records = pool[0][0] + pool[1][0]
+    right, n = tables.counts[BY_CONFIDENCE][:, 1], tables.counts[BY_CONFIDENCE][:, :2].sum(axis=1)
+    margins = np.log(found.confidence / (1 - found.confidence)) + math.log(answered - 1)
+
+    def chances(log_beta: float) -> Any:
+        return expit(math.exp(log_beta) * margins - math.log(answered - 1))
+
+    log_beta = brentq(lambda x: float(margins @ (right - n * chances(x))), -4, 4, xtol=1e-14)
+    p, softened, beta = chances(log_beta), (right + 1) / (n + 2), math.exp(log_beta)
+    slope = beta * (margins**2 * n * p * (1 - p)).sum()
+    sampling = tables.design * (margins**2 * n * (softened * (1 - softened) + (softened - p) ** 2)).sum()
+    noise = v * (margins**2 * ((1 - p) ** 2 + p**2)).sum()
+    error = math.sqrt(sampling + noise) / slope
+    needed = needed_of(records * sampling / slope**2, records**2 * noise / slope**2, 0.1)
+    value, reach = 0.7 / beta, math.exp(2.1 * error)
+    assert same(found.temperature, (value, value / reach, value * reach, error, needed), 1e-7)
+
+
+@pytest.mark.parametrize(
+    ("column", "empty", "value", "needed"),
+    [(1, (), 0.7 / 64, None), (0, (), 0.7 * 64, None), (2, (), 0.7, 10**9), (1, (1, 2), 0.7, 10**9)],
+)
+def test_a_temperature_that_no_record_tells_has_no_limits(
+    column: int, empty: tuple[int, ...], value: float, needed: int | None
+) -> None:
+    """Records that are all right, all wrong, not there, or of one class."""
+    table = np.zeros((5, 3))
+    table[:, column] = 100 if column < 2 else 0
+    judged = tables(changed={BY_CONFIDENCE: table}).judge(3, empty_classes=empty, temperature=0.7)
+    found = judged.calibration.temperature
+    assert found.value == pytest.approx(value)
+    assert not found.is_stated
+    assert needed in {None, found.records_needed}
+
+
+@UNEVEN
+def test_the_auroc_counts_pairs_and_has_the_error_of_its_formula(tables: JudgedTables) -> None:
+    """Pairs in one bin follow from curves that are straight in normal deviates."""
+    v, design = tables.variance, tables.design
+    pool = pooled(tables, alone=False)
+    records = pool[0][0] + pool[1][0]
+    negative, positive = tables.counts[BY_SCORE].T
+    sizes = [max(column.sum(), math.sqrt(8 * v), 1) for column in (negative, positive)]
+    surely = [max(column.sum() - math.sqrt(8 * v), 1) for column in (negative, positive)]
+    below = [(negative[:place].sum() + negative[place] / 2) / sizes[0] for place in range(8)]
+    above = [(positive[place + 1 :].sum() + positive[place] / 2) / sizes[1] for place in range(8)]
+    area = sum(positive * below) / sizes[1]
+    sampling, noise = 0.0, 0.0
+    for column, places, size in ((positive, below, surely[1]), (negative, above, surely[0])):
+        spread = (np.clip(places, 0, 1) - min(1, area)) ** 2
+        sampling += design * (sum(column * spread) + 0.25) / size**2
+        noise += v * sum(spread) / size**2
+    curved = curve_area(negative + 0.5, positive + 0.5)
+    expected = normal(area + curved, sampling + (curved / 2) ** 2, noise, 0.05, records)
+    needed = needed_of(records * sampling, records**2 * noise, 0.05)
+    if (np.array([negative.sum(), positive.sum()]) < sizes).any():
+        expected, needed = (expected[0], 0.0, 1.0, math.inf, 0), max(needed, needed_of(4 * records, 0, 1))
+    score = tables.judge(3).score
+    assert score is not None
+    assert same(score.auroc, (*expected[:4], needed), 1e-6)
+    assert score.positives == positive.sum()
+    assert score.levels == ()
+
+
+def curve_area(negative: Any, positive: Any) -> float:
+    """Return what the ROC curve holds above the straight lines between its points."""
+    false, true = (np.cumsum(column[::-1]) / column.sum() for column in (negative, positive))
+    x, y = norm.ppf(false[:-1]), norm.ppf(true[:-1])
+    slope = min(4, max(0.25, (y[-1] - y[0]) / (x[-1] - x[0])))
+    knots, heights = [x[0] - 20, *x, x[-1] + 20], [y[0] - 20 * slope, *y, y[-1] + 20 * slope]
+    grid = np.linspace(-9, 9, 100_001)
+    curve = np.trapezoid(norm.cdf(np.interp(grid, knots, heights)) * norm.pdf(grid), grid)
+    return float(curve - np.trapezoid([0, *true], [0, *false]))
+
+
+def test_expected_tables_hold_equal_classes_and_normal_scores() -> None:
+    counts = expect_tables(SHAPES, 3_000, 0.0).counts
+    assert counts[JOINT] == pytest.approx([450, 0, 0, 0, 0, 0, 0, 2_550])
+    assert counts[BY_CLASS] == pytest.approx(np.array([[150, 850]] * 3 + [[0, 0]]))
+    by_confidence = [[450 * square / 55, 2_550 * square / 55, 0] for square in (1, 4, 9, 16, 25)]
+    assert counts[BY_CONFIDENCE] == pytest.approx(np.array(by_confidence))
+    apart = math.sqrt(2) * NORMAL.inv_cdf(0.9)
+    edges = [
+        brentq(lambda x, k=k: norm.cdf(x + apart / 2) + norm.cdf(x - apart / 2) - k / 4, -9, 9)
+        for k in range(1, 8)
+    ]
+    shares = [np.diff([0, *norm.cdf(np.array(edges) + sign * apart / 2), 1]) for sign in (1, -1)]
+    assert counts[BY_SCORE] == pytest.approx(np.stack(shares, axis=1) * [2_000, 1_000], abs=6)
