@@ -86,6 +86,7 @@ def test_encoded_and_added_vectors_are_the_plain_sum() -> None:
     np.testing.assert_allclose(units.V, together.V, atol=1e-9)
     np.testing.assert_allclose(units.U, together.U, atol=1e-9)
     assert (units.counts == together.counts).all()
+    assert units.constant == together.constant
 
 
 def test_no_record_adds_more_than_one() -> None:

@@ -56,6 +56,7 @@ def test_bounds_and_bits() -> None:
     # All records on one axis, every rounding up, the whole noise tail.
     assert SumsLattice(25).largest_sum(60, 3) == 60 * 2**25 + 2
     assert FeaturesLattice(12).largest_sum(100, 7) == 100 * 4**12 + 7
+    assert FeaturesLattice(12).exact_rows == 2**29 - 1
     other: Any = FeaturesLattice(12)
     assert SumsLattice(12) != other
     bits: Any

@@ -82,6 +82,13 @@ def test_the_nearest_mean_is_the_nearest_mean() -> None:
     assert (nearest_class_mean(statistics).predict(rows) == theirs.predict(rows)).all()
 
 
+def test_a_class_of_one_record_has_it_as_its_mean() -> None:
+    rows, labels = clouds(50, 6, 1)[0], np.arange(50) // 49
+    statistics = ffc(rows, labels, 2)
+    for means in (solve_lda(statistics).means, nearest_class_mean(statistics).weights.T):
+        np.testing.assert_allclose(means, [rows[:49].mean(axis=0), rows[49]], atol=1e-13)
+
+
 def test_real_digits_and_the_prior_of_the_test_set() -> None:
     train, test = digits()
     statistics = ffc(*train, 10, constant=True)

@@ -1,7 +1,10 @@
 """Logistic heads: fits on features."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from scipy.optimize import minimize  # type: ignore[import-untyped]
 from sklearn.linear_model import LogisticRegression
 
 from tests.calibration.records import clouds
@@ -27,6 +30,29 @@ def test_the_fit_s_gradient_is_that_of_the_loss() -> None:
         step[index] = 1e-6
         ahead, behind = (measure_cross_entropy(rows, labels, parameters + sign * step)[0] for sign in (1, -1))
         assert gradient[index] == pytest.approx((ahead - behind) / 2e-6, abs=1e-8)
+
+
+def test_the_descent_takes_about_as_many_steps_as_scipy_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a wrong estimate of the curvature it would still converge, but later."""
+    rows, labels = clouds(300, 10, 4, noise=2.0)
+    calls = 0
+
+    def counted(*args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return measure_cross_entropy(*args)
+
+    def objective(flat: Any) -> Any:
+        parameters = flat.reshape(11, 4)
+        loss, gradient = measure_cross_entropy(rows, labels, parameters)
+        gradient[:-1] += 1e-4 * parameters[:-1]
+        return loss + 0.5e-4 * (parameters[:-1] ** 2).sum(), gradient.ravel()
+
+    monkeypatch.setattr("veilsum.calibration.ccvr_head.measure_cross_entropy", counted)
+    fit_logistic(rows, labels, 4)
+    options = {"maxcor": 10, "gtol": 1e-6, "ftol": 0}
+    theirs = minimize(objective, np.zeros(44), jac=True, method="L-BFGS-B", options=options)
+    assert calls < 1.3 * theirs.nfev
 
 
 def test_it_stops_after_the_steps_and_where_rounding_hides_any_descent() -> None:

@@ -9,7 +9,7 @@ from veilsum.calibration import (
     solve_ffc,
     solve_random_features,
 )
-from veilsum.calibration.errors import ConfigMismatch, NoRecords, ShapeMismatch
+from veilsum.calibration.errors import ConfigMismatch, NoRecords, NotUnitNorm, ShapeMismatch
 from veilsum.calibration.lattice import SumsLattice
 from veilsum.calibration.random_features import mean_squared_distance
 
@@ -89,6 +89,8 @@ def test_statistics_of_another_map_are_refused() -> None:
     for size in (0, 5):
         with pytest.raises(ShapeMismatch):
             statistics.first_features(size)
+    with pytest.raises(NotUnitNorm):
+        phi(2 * rows)
     with pytest.raises(ConfigMismatch):
         ffc(rows, labels, 2, constant=True).first_features(2)
     with pytest.raises(NoRecords):

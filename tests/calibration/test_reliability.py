@@ -6,7 +6,7 @@ from sklearn.metrics import log_loss
 
 from tests.calibration.records import digits, ffc
 from veilsum.calibration import Head, Reliability, solve_ffc, solve_lda
-from veilsum.calibration.reliability import CONFIDENCE_BINS, LOSS_MAX, default_temperatures
+from veilsum.calibration.reliability import LOSS_MAX, default_temperatures
 
 TRAIN, (TEST_ROWS, TEST_LABELS) = digits()
 STATISTICS = ffc(*TRAIN, 10, constant=True)
@@ -37,10 +37,8 @@ def test_the_calibration_error_is_that_of_its_definition() -> None:
     probabilities = HEAD.probabilities(HELD_OUT[0], temperature=0.08)
     confidence, hit = probabilities.max(axis=1), probabilities.argmax(axis=1) == HELD_OUT[1]
     expected = 0.0
-    for b in range(CONFIDENCE_BINS):
-        inside = (confidence >= b / CONFIDENCE_BINS) & (
-            (confidence < (b + 1) / CONFIDENCE_BINS) | (b == CONFIDENCE_BINS - 1)
-        )
+    for b in range(15):
+        inside = (confidence >= b / 15) & ((confidence < (b + 1) / 15) | (b == 14))
         if inside.any():
             expected += inside.mean() * abs(hit[inside].mean() - confidence[inside].mean())
     assert ours.calibration_errors[0] == pytest.approx(expected)
@@ -59,6 +57,13 @@ def test_a_class_that_is_never_answered_costs_no_more_than_the_least_likely_one(
         assert ours.losses.tolist() == [LOSS_MAX]
         assert ours.accuracy == 0
     assert 1 in default_temperatures()
+
+
+def test_without_records_all_is_zero() -> None:
+    ours = judged((TEST_ROWS[:0], TEST_LABELS[:0]))
+    assert ours.accuracy == 0
+    assert not ours.losses.any()
+    assert not ours.calibration_errors.any()
 
 
 def test_no_errors_make_a_head_no_surer_than_they_can_tell() -> None:

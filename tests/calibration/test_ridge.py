@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from tests.calibration.records import clouds, digits, ffc, hits, members_of, pooled
 from veilsum.calibration import CalibrationError, FFCStatistics, ridge_posterior, solve_ffc
-from veilsum.calibration.errors import ConfigMismatch, NoRecords, SingularSystem
+from veilsum.calibration.errors import ConfigMismatch, NoRecords, NotUnitNorm, SingularSystem
 from veilsum.calibration.lattice import SumsLattice
 from veilsum.calibration.ridge import default_grid
 
@@ -205,6 +205,12 @@ def test_variances_are_those_of_bayesian_regression(*, constant: bool) -> None:
     np.testing.assert_allclose(posterior.variances, noise, rtol=1e-10)
     np.testing.assert_allclose(posterior.variance(new), noise * (1 + leverage[:, None]), rtol=1e-10)
     np.testing.assert_allclose(posterior.leverage(9 * new, normalise=True), leverage, rtol=1e-10)
+    np.testing.assert_allclose(
+        posterior.variance(9 * new, normalise=True), posterior.variance(new), rtol=1e-10
+    )
+    for each in (posterior.leverage, posterior.variance):
+        with pytest.raises(NotUnitNorm):
+            each(9 * new)
 
 
 def test_leverage_is_largest_where_there_are_no_records() -> None:

@@ -10,12 +10,22 @@ from hypothesis import strategies as st
 from veilsum.calibration.errors import (
     LabelOutOfRange,
     NonFinite,
+    NormExceeded,
     NotUnitNorm,
     ShapeMismatch,
     WrongDtype,
     ZeroRow,
 )
-from veilsum.calibration.rows import as_array, as_features, as_labels, check_rows, unit_rows, usable_rows
+from veilsum.calibration.rows import (
+    as_array,
+    as_features,
+    as_labels,
+    bounded_rows,
+    check_rows,
+    finite_rows,
+    unit_rows,
+    usable_rows,
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
@@ -107,6 +117,15 @@ def test_unusable_rows_are_named_by_their_index_in_the_batch(
     longer = np.eye(3)[[0, 1, 2, 0, 1]] * [[1], [1], [1], [1], [2]]
     with pytest.raises(NotUnitNorm, match=r"rows 4 .*\b2"):
         check_rows(longer, normalise=False)
+    longer[3] = 0
+    with pytest.raises(ZeroRow, match="rows 3 "):
+        check_rows(longer, normalise=True)
+    with pytest.raises(NormExceeded, match=r"rows 11 .*\b2"):
+        bounded_rows(longer, 1.5, first=7)
+    longer[3] = bad
+    for each in (finite_rows, unit_rows):
+        with pytest.raises(NonFinite, match="rows 10 "):
+            each(longer, first=7)
 
 
 def test_usable_rows_are_finite_not_zero_and_of_a_class() -> None:

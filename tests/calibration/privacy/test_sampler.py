@@ -66,15 +66,15 @@ def test_kolmogorov_smirnov_where_the_grid_is_fine(bits: int) -> None:
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_every_fast_decision_is_the_exact_one(variance: int) -> None:
     gaussian = DiscreteGaussian(variance, SeededRandom(1))
-    words = candidates(SeededRandom(variance % 997))[:, :150]
-    # The hardest cases: the first and last U, V at its thresholds, R at 0 and 1, zeros of both signs.
-    hard = [0, 1, (1 << 31) - 1, (1 << 32) - 2, (1 << 32) - 1]
+    words = candidates(SeededRandom(variance % 997))[:, :250]
+    # The hardest cases: the first and last U, V at its thresholds and 1, where γ may be all but 0, R at 0 and 1, zeros of both signs.
+    hard = [0, 1, 1 << 30, (1 << 31) - 1, (1 << 32) - 2, (1 << 32) - 1]
     corners = [(first, second, third) for first in hard for second in hard for third in hard]
-    words[:, :125] = np.array(corners, np.uint32).T
+    words[:, :216] = np.array(corners, np.uint32).T
     # Fillers have U = 0 and V = 0: γ = σ²/2t² > 2^−31, so R next to 1 is above e^−γ, and none is kept.
     isolated = np.full((3, DRAW_BYTES // 12), (1 << 32) - 1, np.uint32)
     isolated[0] = 0
-    isolated[:, :150] = words
+    isolated[:, :250] = words
     expected, laplace = [], math.isqrt(variance) + 1
     for column in words.T.tolist():
         if (column[0] * laplace) % (1 << 32) >= (1 << 32) % laplace:
