@@ -63,7 +63,12 @@ SUITES = {
         ),
     ),
     "calibration": Suite(
-        ("veilsum/calibration",), ("tests/calibration", "assurance/vectors/test_vectors.py")
+        ("veilsum/calibration",),
+        (
+            *("tests/calibration", "tests/study/test_answers.py", "tests/study/test_judging.py"),
+            *("assurance/reference/test_judging.py", "assurance/reference/test_records.py"),
+            "assurance/vectors/test_vectors.py",
+        ),
     ),
     "coordinator": Suite(
         (
