@@ -6,6 +6,7 @@ from tests.calibration.records import ccvr, hits, total_of
 from veilsum.calibration import CalibrationError, CCVRStatistics, solve_ccvr
 from veilsum.calibration.ccvr_head import (
     TukeyHead,
+    fit_logistic,
     fit_logistic_sgd,
     positive_definite,
     tukey_transform,
@@ -66,6 +67,16 @@ def test_sums_a_rounding_apart_draw_alike() -> None:
         virtual_features(ccvr(each, [0] * 8, 1), 100, np.random.default_rng(1))[0] for each in (rows, turned)
     )
     np.testing.assert_allclose(again, drawn, atol=1e-8)
+
+
+def test_the_defaults_are_the_paper_s_hundred_features_a_class_and_a_root() -> None:
+    rows, labels = np.random.default_rng(0).uniform(0, 1, (60, 4)), np.arange(60) % 3
+    statistics = ccvr(rows, labels, 4)
+    head = solve_ccvr(statistics, np.random.default_rng(1))
+    features, drawn = virtual_features(statistics, 100, np.random.default_rng(1))
+    expected = fit_logistic(tukey_transform(features, 0.5), drawn, 4, penalty=1e-4)
+    np.testing.assert_allclose(np.vstack([head.weights, head.bias]), expected)
+    assert (head.power, head.unit, head.empty_classes) == (0.5, False, (3,))
 
 
 def test_a_head_maps_features_as_the_virtual_ones_were() -> None:

@@ -14,6 +14,7 @@ from veilsum.calibration.ccvr_head import TukeyHead
 from veilsum.calibration.errors import NonFinite, NotUnitNorm, ShapeMismatch
 from veilsum.calibration.head import log_softmax
 from veilsum.calibration.head_file import Calibrated, notes_in
+from veilsum.calibration.judge_tables import Scale
 from veilsum.calibration.random_features import KernelHead
 
 
@@ -50,8 +51,9 @@ def test_scores_take_what_update_takes(solution: Solution) -> None:
     assert (solution.predict(rows) == scores[:, 1:4].argmax(axis=1) + 1).all()
     assert solution.predict(np.empty((0, 6))).shape == (0,)
     for wrong, error in ((2 * rows, NotUnitNorm), (np.full((1, 6), np.nan), NonFinite)):
-        with pytest.raises(error):
-            solution.scores(wrong)
+        for each in (solution.rows, solution.scores, solution.predict, solution.probabilities):
+            with pytest.raises(error):
+                each(wrong)
     with pytest.raises(ShapeMismatch):
         solution.scores(rows[:, :-1])
 
@@ -122,13 +124,16 @@ def test_no_array_is_in_its_representation(solution: Solution) -> None:
 
 @pytest.mark.parametrize("name", HEADS)
 def test_a_head_comes_back_from_its_file(name: str) -> None:
-    kept = Calibrated(HEADS[name], (1,) if HEADS[name].empty_classes else (), 0.5, {"mu": 1.0})
+    scale = Scale(0.7, np.array([-1.0, 2.5]))
+    kept = Calibrated(HEADS[name], (1,) if HEADS[name].empty_classes else (), 0.5, {"mu": 1.0}, scale)
     again = Calibrated.of(kept.arrays, json.loads(json.dumps(kept.notes)))
     features = np.abs(RNG.normal(size=(20, 3))) + 0.1
     np.testing.assert_array_equal(again.scores(features), kept.scores(features))
     np.testing.assert_array_equal(again.predict(features), kept.predict(features))
     assert (type(again.head), again.withheld, again.temperature) == (type(kept.head), kept.withheld, 0.5)
     assert again.noise == {"mu": 1.0}
+    assert again.scale is not None
+    assert (again.scale.temperature, again.scale.edges.tolist()) == (0.7, [-1.0, 2.5])
     assert (again.head.dim, again.head.classes) == (3, 2)
     assert type(kept.head.with_unit_columns()) is type(kept.head)
     assert set(Calibrated(HEADS["linear"]).without((0,)).predict(features).tolist()) == {1}
@@ -146,6 +151,7 @@ FALSE: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"weights": np.full((3, 2), np.inf)}, {}),
     *((ONES, {"classes_without_records": classes}) for classes in ([2], [True], [0, 1], [0, 0], 3)),
     *((ONES, {name: value}) for name, value in (("form", 3), ("noise", 3), ("temperature", 0.0))),
+    *((ONES, {"judge": {"temperature": 1.0, "edges": []} | more}) for more in ({"temperature": 1}, {"edges": [np.inf]}, {"a": 1})),
     (ONES, {"form": {"kind": "quadratic"}}),
     *((ONES, {"form": {"kind": "tukey", "unit": True, "power": power}}) for power in (2.0, 0.0, "half")),
     *((ONES, forms(**changes)) for changes in ({}, {"mapped": 2**62}, {"mapped": True}, {"size": 4})),

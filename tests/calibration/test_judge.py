@@ -36,6 +36,7 @@ from veilsum.calibration.judge_tables import (
     positive_margins,
     rough_scale,
 )
+from veilsum.calibration.reliability import default_temperatures
 
 SHAPES = TableShapes(heads=3, classes=3, confidence_bins=5, score_bins=8, positive=1)
 NORMAL = NormalDist()
@@ -185,6 +186,29 @@ def test_a_class_that_is_never_answered_scores_lowest() -> None:
     assert positive_margins(scores, 1).tolist() == [-np.inf, pytest.approx(0.3)]
 
 
+@pytest.mark.parametrize("shares", [None, np.array([0.7, 0.2, 0.1])])
+def test_the_temperature_of_a_scale_has_the_smallest_loss_at_the_class_shares(shares: Any) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], [20, 300, 5])
+    scores = rng.standard_normal((325, 3)) + np.eye(3)[labels]
+    scores[labels == 1] *= 3
+    scores[:, 2] = -np.inf  # never answered: its records are left out
+    losses = []
+    for temperature in default_temperatures():
+        logs = scores / temperature
+        logs -= np.log(np.exp(logs - logs.max(axis=1, keepdims=True)).sum(axis=1))[:, None] + logs.max(
+            axis=1, keepdims=True
+        )
+        own = [np.maximum(logs[labels == label, label], -32) for label in (0, 1)]
+        losses.append(
+            -sum(each.sum() for each in own)
+            if shares is None
+            else -sum(share * each.mean() for share, each in zip(shares[:2], own, strict=True))
+        )
+    found = place_scale(None, 8, scores, labels, shares=shares)
+    assert found.temperature == default_temperatures()[np.argmin(losses)]
+
+
 def test_edges_part_positives_and_others_evenly() -> None:
     rng = np.random.default_rng(0)
     labels = (np.arange(20_000) % 100 == 0).astype(np.int64)
@@ -196,7 +220,7 @@ def test_edges_part_positives_and_others_evenly() -> None:
     )
     assert shares == pytest.approx(np.full(8, 1 / 8), abs=0.01)
     assert (np.diff(scale.edges) > 0).all()
-    assert len(rough_scale(1, 8, 0.5).edges) == 7
+    np.testing.assert_allclose(rough_scale(1, 8, 0.5).edges, np.arange(-3, 4) / 2)
     assert not len(place_scale(None, 8, np.stack([-margins, margins], axis=1), labels).edges)
     assert not len(rough_scale(None, 8, 0.5).edges)
 

@@ -6,6 +6,7 @@ from sklearn.metrics import log_loss
 
 from tests.calibration.records import digits, ffc
 from veilsum.calibration import Head, Reliability, solve_ffc, solve_lda
+from veilsum.calibration.errors import NotUnitNorm
 from veilsum.calibration.reliability import LOSS_MAX, default_temperatures
 
 TRAIN, (TEST_ROWS, TEST_LABELS) = digits()
@@ -26,6 +27,9 @@ def test_losses_are_log_losses_and_hits_are_right_predictions() -> None:
         assert ours.losses[index] == pytest.approx(log_loss(labels, probabilities))
     predicted = HEAD.predict(rows)
     assert ours.accuracy == pytest.approx((predicted == labels).mean())
+    with pytest.raises(NotUnitNorm):
+        Reliability.of(HEAD, 2 * rows, labels)
+    assert Reliability.of(HEAD, 2 * rows, labels, normalise=True).accuracy == ours.accuracy
 
 
 def test_no_array_is_in_its_representation() -> None:
@@ -56,7 +60,7 @@ def test_a_class_that_is_never_answered_costs_no_more_than_the_least_likely_one(
         ours = Reliability.of(head, np.ones((1, 1)), [label], temperatures=[0.01])
         assert ours.losses.tolist() == [LOSS_MAX]
         assert ours.accuracy == 0
-    assert 1 in default_temperatures()
+    np.testing.assert_allclose(default_temperatures(), 10 ** (-4 + np.arange(49) / 8))
 
 
 def test_without_records_all_is_zero() -> None:

@@ -118,6 +118,7 @@ def test_the_order_of_the_grid_does_not_matter() -> None:
     assert (forth.grid == back.grid).all()
     assert (forth.weights == back.weights).all()
     assert (solve_ffc(statistics).grid == grid).all()
+    np.testing.assert_allclose(grid, 100 / 8 * 10 ** (-4 + np.arange(49) / 8))
 
 
 def test_very_few_records() -> None:

@@ -23,6 +23,8 @@ from veilsum.calibration.rows import (
     bounded_rows,
     check_rows,
     finite_rows,
+    row_blocks,
+    unit_directions,
     unit_rows,
     usable_rows,
 )
@@ -126,6 +128,34 @@ def test_unusable_rows_are_named_by_their_index_in_the_batch(
     for each in (finite_rows, unit_rows):
         with pytest.raises(NonFinite, match="rows 10 "):
             each(longer, first=7)
+
+
+def test_rows_are_named_from_0_and_five_of_them_at_most() -> None:
+    for each, row in ((unit_rows, np.nan), (unit_rows, 0.0), (finite_rows, np.nan)):
+        with pytest.raises((NonFinite, ZeroRow), match="rows 0 "):
+            each(np.full((1, 2), row))
+    with pytest.raises(NormExceeded, match="rows 0 "):
+        bounded_rows(np.full((1, 2), 9.0), 1.0)
+    for wrong, shown in ((5, "rows 0, 1, 2, 3, 4 "), (6, "rows 0, 1, 2, 3, 4, … ")):
+        with pytest.raises(LabelOutOfRange, match=shown):
+            as_labels([3] * wrong, wrong, 3)
+
+
+def test_blocks_have_so_many_rows_and_numbers_at_most() -> None:
+    assert [*row_blocks(10, 3, 4)] == [slice(0, 4), slice(4, 8), slice(8, 10)]
+    assert [*row_blocks(5, 2**20)] == [slice(0, 2), slice(2, 4), slice(4, 5)]
+    assert [*row_blocks(2, 2**22)] == [slice(0, 1), slice(1, 2)]
+
+
+def test_a_row_at_the_centre_has_no_direction_or_the_first() -> None:
+    rows, centre = np.array([[0.0, 2.0], [3.0, 4.0]]), np.array([0.0, 1.0])
+    with pytest.raises(ZeroRow):
+        unit_directions(rows, centre)
+    away = np.array([0.6, -0.2]) / np.sqrt(0.4)
+    np.testing.assert_allclose(unit_directions(rows, centre, total=True), [[1.0, 0.0], away])
+    np.testing.assert_allclose(unit_directions(rows), [[0.0, 1.0], [0.6, 0.8]])
+    with pytest.raises(ZeroRow):
+        unit_directions(np.zeros((1, 2)), centre, total=True)
 
 
 def test_usable_rows_are_finite_not_zero_and_of_a_class() -> None:

@@ -33,7 +33,7 @@ def test_decomposes_and_restores_the_matrix(*, rank: int, in_place: bool) -> Non
     V = sums(rank)
     before = V.copy()
     V.flags.writeable = in_place  # without, a matrix that may only be read is copied
-    values, vectors = eigh(V, in_place=in_place)
+    values, vectors = eigh(V, in_place=True) if in_place else eigh(V)
     assert np.array_equal(V, before)
     np.testing.assert_allclose(values, np.linalg.eigvalsh(before), atol=1e-13 * values[-1])
     np.testing.assert_allclose((vectors * values) @ vectors.T, before, atol=1e-13 * values[-1])
@@ -74,11 +74,13 @@ def test_checks_a_schur_complement_block_by_block(*, in_place: bool) -> None:
     features /= np.linalg.norm(features, axis=1)[:, None]
     labels = np.random.default_rng(3).integers(0, 4, 1000)
     U, counts, V = features.T @ np.eye(4)[labels], np.bincount(labels), features.T @ features
-    check_semidefinite(V.copy(), U, counts, 1e-9, in_place=in_place)
+    checked, how = V.copy(), {"in_place": True} if in_place else {}
+    check_semidefinite(checked, U, counts, 1e-9, **how)
+    assert np.array_equal(checked, V) is not in_place
     mean = U[:, 0] / np.linalg.norm(U[:, 0])
     forged = V - np.outer(mean, mean) * (mean @ V @ mean)
     with pytest.raises(SumCheckFailed, match="semidefinite"):
-        check_semidefinite(forged, U, counts, 1e-9, in_place=in_place)
+        check_semidefinite(forged, U, counts, 1e-9, **how)
 
 
 def test_a_large_head_is_that_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:

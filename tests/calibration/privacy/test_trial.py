@@ -9,7 +9,7 @@ import pytest
 
 from tests.calibration.records import clouds, ffc
 from veilsum.calibration import solve_ffc
-from veilsum.calibration.privacy.noisy_sums import solve_noisy
+from veilsum.calibration.privacy.noisy_sums import Descent, NoisyGradient, solve_noisy
 from veilsum.calibration.privacy.plan import MOST_ACCURATE_RECIPE, Outlook
 from veilsum.calibration.privacy.trial import (
     Trial,
@@ -86,6 +86,23 @@ def test_the_head_of_a_sum_is_solved_from_rows_with_a_constant() -> None:
     np.testing.assert_allclose(head.bias, expected.bias)
     centred: Any = noisy_head(rows, labels, 3, {"mean": 0.04, "sum": 0.96}, 2.0, ONES)
     np.testing.assert_allclose(centred.centre, find_noisy_mean(rows, 0.4, ONES))
+
+
+def test_gradient_steps_follow_a_sum() -> None:
+    rows, labels = clouds(60, 4, 3)
+    with_constant = np.column_stack([3 * rows, np.ones(60)]) / math.sqrt(10)
+    descent = Descent.from_sums(noisy_sums(with_constant, labels, 3, 2 * math.sqrt(0.4), ONES))
+    white = with_constant @ descent.whitening
+    white /= np.linalg.norm(white, axis=1, keepdims=True)
+    shares = {"sum": 0.4, "first": 0.25, "second": 0.35}
+    for step, name in ((1, "first"), (2, "second")):
+        deviation = 1 / (2 * math.sqrt(shares[name]))
+        gradient = clip_gradient(white, labels, descent.weights) + deviation
+        descent = descent.take_step(NoisyGradient(gradient, deviation), step, 2)
+    expected: Any = descent.make_head(constant=True)
+    head: Any = noisy_head(rows, labels, 3, shares, 2.0, ONES)
+    np.testing.assert_allclose(head.weights, expected.weights)
+    np.testing.assert_allclose(head.bias, expected.bias)
 
 
 def test_a_trial_that_is_right_no_more_often_than_one_answer_is_hopeless() -> None:
