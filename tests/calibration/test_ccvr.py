@@ -157,6 +157,31 @@ def test_honest_sums_pass_and_tampered_ones_are_named(
     assert caught.value.identity == identity
 
 
+@pytest.mark.parametrize(
+    ("sums", "second_moment", "identity"),
+    [
+        ([1027, 0], [1024, 0, 0], None),
+        ([1028, 0], [1024, 0, 0], "class mass"),
+        ([0, 0], [774, 0, 256], None),
+        ([0, 0], [775, 0, 256], "trace"),
+        ([0, 0], [256, 265, 256], None),
+        ([0, 0], [256, 266, 256], "semidefinite"),
+    ],
+)
+def test_half_a_step_a_member_and_term_is_tolerated_and_no_more(
+    sums: list[int], second_moment: list[int], identity: str | None
+) -> None:
+    """Of one record and six members: 3 steps of a sum, 2 · 3 of a trace, 3 · 3 of an eigenvalue."""
+    lattice, found = SumsLattice(10), CCVRStatistics(2, 1)
+    found.add_sums(lattice, np.array([1024, *sums, *second_moment]))
+    if identity is None:
+        found.check(lattice, 6)
+        return
+    with pytest.raises(SumCheckFailed) as caught:
+        found.check(lattice, 6)
+    assert caught.value.identity == identity
+
+
 def test_impossible_sums_are_refused() -> None:
     for bound in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(CalibrationError, match="norm bound"):

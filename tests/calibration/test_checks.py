@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.calibration.records import clouds, ffc, total_of
 from veilsum.calibration import FFCStatistics, solve_ffc
-from veilsum.calibration.checks import check_solution, check_sums
+from veilsum.calibration.checks import check_solution, check_sums, summation_error
 from veilsum.calibration.errors import (
     LayoutMismatch,
     ShapeMismatch,
@@ -170,6 +170,10 @@ def test_half_a_step_a_member_and_term_is_tolerated_of_the_constant_and_no_more(
         if block == "V":
             arrays[block][at[::-1]] = n + steps
         assert identity_of(member, lattice, arrays, 6) == identity
+
+
+def test_long_sums_add_the_error_of_float64() -> None:
+    assert summation_error(10**6, 500) == 10**6 * (10**6 + 500) * 2.0**-52
 
 
 def test_what_can_not_be_checked_is_refused() -> None:

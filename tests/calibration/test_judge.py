@@ -16,7 +16,6 @@ from scipy.special import expit  # type: ignore[import-untyped]
 from scipy.stats import norm  # type: ignore[import-untyped]
 
 from veilsum.calibration.judge import (
-    CHOICE_LIMIT,
     FINE_LIMIT,
     INTERVAL_ERRORS,
     SHARE_LIMIT,
@@ -88,20 +87,33 @@ def test_classes_that_the_head_never_answers_have_no_recall_and_count_as_wrong()
 
 
 @pytest.mark.parametrize(
-    ("ahead", "variance", "chosen"),
-    [(400, 1.0, 1), (-400, 1.0, 0), (4, 1.0, 1), (60, 40_000.0, 0), (2_000, 40_000.0, 1)],
+    ("ahead", "behind", "variance", "design", "chosen"),
+    [
+        (400, 0, 1.0, 1.0, 1),
+        (0, 400, 1.0, 1.0, 0),
+        (4, 0, 1.0, 1.0, 1),
+        (60, 0, 40_000.0, 1.0, 0),
+        (2_000, 0, 40_000.0, 1.0, 1),
+        (1_500, 900, 40_000.0, 1.0, 1),
+        (1_450, 900, 40_000.0, 1.0, 0),
+        (1_500, 900, 1.0, 40.0, 0),
+        (1_600, 900, 1.0, 40.0, 1),
+    ],
 )
 def test_the_head_with_most_right_is_chosen_once_that_is_sure(
-    ahead: int, variance: float, chosen: int
+    ahead: int, behind: int, variance: float, design: float, chosen: int
 ) -> None:
     cells = np.zeros(8)
-    cells[[0b00, 0b11]] = 1_000, 4_000
-    cells[0b10 if ahead > 0 else 0b01] = abs(ahead)
-    found = tables(variance, {JOINT: cells}).judge(2)
+    cells[[0b00, 0b11, 0b10, 0b01]] = 1_000, 4_000, ahead, behind
+    found = tables(variance, {JOINT: cells}, design=design).judge(2)
     assert found.chosen == chosen
     assert len(found.head_accuracies) == 2
-    sure = math.sqrt(abs(ahead) + 2 * variance) / cells.sum() <= CHOICE_LIMIT
-    assert sure or chosen == (ahead == 2_000)
+    error = math.sqrt(design * (ahead + behind) + 2 * variance)
+    assert chosen == (error <= 0.03 * cells.sum() or ahead - behind >= 2 * error) * (ahead > behind)
+    cells[0b110] = 4_000
+    assert tables(0.0, {JOINT: cells}).judge(3).chosen == 1
+    cells[0b100] = 9_000
+    assert tables(0.0, {JOINT: cells}).judge(3).chosen == 2
 
 
 def test_confidences_that_fit_have_no_error_and_others_tell_the_temperature() -> None:
@@ -230,11 +242,13 @@ Ends = tuple[float, float, float, float, int]
 Noisy = tuple[float, float]
 """A count and the variance of its noise."""
 SCORED = np.array(
-    [[400, 3], [500, 9], [380, 20], [300, 31], [190, 60], [90, 90], [45, 140], [20, 220]], float
+    [[400, -3], [500, 9], [380, 20], [300, 31], [190, 60], [90, 90], [45, 140], [20, 220]], float
 )
 
 
-def uneven(variance: float, design: float, lost: tuple[float, float] = (60, 40)) -> JudgedTables:
+def uneven(
+    variance: float, design: float, lost: tuple[float, float] = (60, 40), bins: int = 8
+) -> JudgedTables:
     """Tables of unlike cells that don't agree with each other; `lost` are a rare class's."""
     counts = {
         JOINT: np.array([300.0, 250, 60, 200, 70, 180, 440, 1_355]),
@@ -242,7 +256,7 @@ def uneven(variance: float, design: float, lost: tuple[float, float] = (60, 40))
         BY_CONFIDENCE: np.array(
             [[150.0, 90, -200], [120, 170, 160], [100, 400, 60], [90, 700, -100], [55, 980, 120]]
         ),
-        BY_SCORE: SCORED,
+        BY_SCORE: SCORED[-bins:],
     }
     return JudgedTables(SHAPES, counts, variance, design)
 
@@ -267,7 +281,7 @@ def share(
     p = Polynomial([0, 1])
     beyond = (a - (a + b) * p) ** 2 - z**2 * (p * (1 - p) * tables.design * n + (1 - p) ** 2 * u + p**2 * w)
     roots = np.sort(beyond.roots())
-    bounded = beyond.coef[2] > 0 and np.isreal(roots).all()
+    bounded = len(roots) == 2 and beyond.coef[2] > 0 and np.isreal(roots).all()
     low, high = np.clip(roots, 0, 1) if bounded else (0, 1)
     error = math.sqrt(sampling / surely + noise / surely**2)
     return value, low, high, error, needed_of(sampling * records / n, noise * (records / n) ** 2, limit)
@@ -302,10 +316,11 @@ def same(figure: Figure | None, expected: Ends, precision: float = 1e-9) -> bool
     return found == pytest.approx(expected, rel=precision, abs=precision)
 
 
-UNEVEN = pytest.mark.parametrize(
-    "tables",
-    [uneven(0, 1), uneven(40, 2.5), uneven(40_000, 1), uneven(300, 3, (-50, 20)), uneven(0.1, 1, (900, -3))],
-)
+CASES = [
+    *(uneven(0, 1), uneven(40, 2.5), uneven(40_000, 1), uneven(300, 3, (-50, 20)), uneven(0.1, 1, (900, -3))),
+    *(uneven(0, 1, (1.68, -0.68)), uneven(0.5, 1, (0.3, -0.3))),  # without an end, by a little
+]
+UNEVEN = pytest.mark.parametrize("tables", CASES)
 
 
 @UNEVEN
@@ -452,24 +467,25 @@ def test_a_temperature_that_no_record_tells_has_no_limits(
     assert needed in {None, found.records_needed}
 
 
-@UNEVEN
+@pytest.mark.parametrize("tables", [*CASES, uneven(40, 2, bins=3), uneven(40, 2, bins=2)])
 def test_the_auroc_counts_pairs_and_has_the_error_of_its_formula(tables: JudgedTables) -> None:
     """Pairs in one bin follow from curves that are straight in normal deviates."""
     v, design = tables.variance, tables.design
     pool = pooled(tables, alone=False)
     records = pool[0][0] + pool[1][0]
     negative, positive = tables.counts[BY_SCORE].T
-    sizes = [max(column.sum(), math.sqrt(8 * v), 1) for column in (negative, positive)]
-    surely = [max(column.sum() - math.sqrt(8 * v), 1) for column in (negative, positive)]
-    below = [(negative[:place].sum() + negative[place] / 2) / sizes[0] for place in range(8)]
-    above = [(positive[place + 1 :].sum() + positive[place] / 2) / sizes[1] for place in range(8)]
+    bins = len(negative)
+    sizes = [max(column.sum(), math.sqrt(bins * v), 1) for column in (negative, positive)]
+    surely = [max(column.sum() - math.sqrt(bins * v), 1) for column in (negative, positive)]
+    below = [(negative[:place].sum() + negative[place] / 2) / sizes[0] for place in range(bins)]
+    above = [(positive[place + 1 :].sum() + positive[place] / 2) / sizes[1] for place in range(bins)]
     area = sum(positive * below) / sizes[1]
     sampling, noise = 0.0, 0.0
     for column, places, size in ((positive, below, surely[1]), (negative, above, surely[0])):
         spread = (np.clip(places, 0, 1) - min(1, area)) ** 2
-        sampling += design * (sum(column * spread) + 0.25) / size**2
+        sampling += design * (sum(np.maximum(column, 0) * spread) + 0.25) / size**2
         noise += v * sum(spread) / size**2
-    curved = curve_area(negative + 0.5, positive + 0.5)
+    curved = curve_area(*(np.maximum(column, 0) + 0.5 for column in (negative, positive)))
     expected = normal(area + curved, sampling + (curved / 2) ** 2, noise, 0.05, records)
     needed = needed_of(records * sampling, records**2 * noise, 0.05)
     if (np.array([negative.sum(), positive.sum()]) < sizes).any():
@@ -485,7 +501,7 @@ def curve_area(negative: Any, positive: Any) -> float:
     """Return what the ROC curve holds above the straight lines between its points."""
     false, true = (np.cumsum(column[::-1]) / column.sum() for column in (negative, positive))
     x, y = norm.ppf(false[:-1]), norm.ppf(true[:-1])
-    slope = min(4, max(0.25, (y[-1] - y[0]) / (x[-1] - x[0])))
+    slope = min(4, max(0.25, (y[-1] - y[0]) / (x[-1] - x[0]))) if len(x) > 1 else 1
     knots, heights = [x[0] - 20, *x, x[-1] + 20], [y[0] - 20 * slope, *y, y[-1] + 20 * slope]
     grid = np.linspace(-9, 9, 100_001)
     curve = np.trapezoid(norm.cdf(np.interp(grid, knots, heights)) * norm.pdf(grid), grid)
