@@ -139,6 +139,13 @@ def test_a_head_comes_back_from_its_file(name: str) -> None:
     assert set(Calibrated(HEADS["linear"]).without((0,)).predict(features).tolist()) == {1}
 
 
+def test_a_temperature_is_the_given_one_or_the_head_s_or_1_with_a_warning() -> None:
+    kept = Calibrated(HEADS["linear"], temperature=0.5)
+    assert (kept.choose_temperature(), kept.choose_temperature(2.0)) == (0.5, 2.0)
+    with pytest.warns(UserWarning, match="temperature"):
+        assert Calibrated(HEADS["linear"]).choose_temperature() == 1
+
+
 def forms(**changes: Any) -> dict[str, Any]:
     form = {"kind": "random-features", "mapped": 2, "size": 3, "bandwidth": 1.0, "seed": "00"}
     return {"form": form | changes}

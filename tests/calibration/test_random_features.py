@@ -11,7 +11,7 @@ from veilsum.calibration import (
 )
 from veilsum.calibration.errors import ConfigMismatch, NoRecords, NotUnitNorm, ShapeMismatch
 from veilsum.calibration.lattice import SumsLattice
-from veilsum.calibration.random_features import mean_squared_distance
+from veilsum.calibration.random_features import mean_squared_distance, suggested_bandwidth
 
 
 def test_products_estimate_the_gaussian_kernel() -> None:
@@ -64,7 +64,9 @@ def test_real_digits_gain_from_random_features() -> None:
 def test_the_mean_squared_distance_follows_from_sums(*, constant: bool) -> None:
     rows, labels = clouds(40, 6, 3)
     square = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
-    assert mean_squared_distance(ffc(rows, labels, 3, constant=constant)) == pytest.approx(square.mean())
+    statistics = ffc(rows, labels, 3, constant=constant)
+    assert mean_squared_distance(statistics) == pytest.approx(square.mean())
+    assert suggested_bandwidth(statistics) == pytest.approx(np.sqrt(square.mean() / 2), rel=5e-4)
 
 
 @pytest.mark.parametrize(

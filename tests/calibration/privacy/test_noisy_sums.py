@@ -1,6 +1,7 @@
 """Answers from noisy sums: exact with almost no noise, right on average with much."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,11 @@ from veilsum.calibration.privacy.noisy_sums import (
     NoisyMean,
     NoisySums,
     noise_edge,
+    shrink_spectrum,
     solve_noisy,
 )
 from veilsum.calibration.privacy.release import ccvr_release, ffc_release, mean_release
+from veilsum.calibration.rows import with_constant
 
 DIM, CLASSES, N = 5, 3, 600
 LATTICE = FeaturesLattice(12)
@@ -186,3 +189,89 @@ def test_gaussians_of_classes_are_the_exact_ones_less_the_noise() -> None:
     assert np.mean(kept) < 0.7 * np.mean(raw)
     with pytest.raises(NoRecords):
         NoisyGaussians(np.ones(3), np.ones((3, 2)), np.ones((3, 2, 2)), 10.0, 10.0).shared_covariance()
+
+
+def uncounted(column_deviation: float, counts: list[float]) -> NoisySums:
+    """Sums of 40 rows, whose class counts are these whatever the rows are."""
+    rows = with_constant(ROWS[:40])
+    U = rows.T @ np.eye(len(counts))[np.arange(40) % len(counts)]
+    U[-1] = np.array(counts) * math.sqrt(0.1)
+    return NoisySums(rows.T @ rows, U, 0.4, column_deviation, True, None)
+
+
+SUMS = [
+    uncounted(0.01, [25.0, 14.0, 0.4, -2.0]),
+    uncounted(2.0, [25.0, 14.0, 12.0, -2.0]),  # the third is within two deviations
+    uncounted(20.0, [25.0, 14.0, 0.4, -2.0]),  # all are
+]
+
+
+def held_of(sums: NoisySums) -> tuple[Any, Any, Any]:
+    """Return counts that are 0 for a class within two deviations of 0, the means, and the variances of their noise."""
+    counts = sums.U[-1] / math.sqrt(0.1)
+    seen = counts > 2 * sums.column_deviation / math.sqrt(0.1)
+    held = np.maximum(counts, 1) * (seen if seen.any() else 1)
+    divided = np.maximum(held, 1)
+    means = sums.U[:-1].T / math.sqrt(0.9) / divided[:, None] * (held > 0)[:, None]
+    return held, means, (sums.column_deviation / math.sqrt(0.9) / divided) ** 2
+
+
+@pytest.mark.parametrize("sums", SUMS)
+def test_heads_of_noisy_sums_are_those_of_their_formulas(sums: NoisySums) -> None:
+    held, means, variances = held_of(sums)
+    empty = tuple(np.flatnonzero(held == 0).tolist())
+    nearest: Any = sums.nearest_mean()
+    np.testing.assert_allclose(nearest.weights, means.T)
+    np.testing.assert_allclose(nearest.bias, -np.maximum((means**2).sum(axis=1) - DIM * variances, 0) / 2)
+    scatter = sums.V[:-1, :-1] / 0.9 - sum(
+        n * np.outer(mean, mean) for n, mean in zip(held, means, strict=True)
+    )
+    found = shrink_spectrum(scatter, 0.4 / 0.9)
+    inverse = (found.vectors / ((found.eigenvalues + found.edge / 2) / held.sum())) @ found.vectors.T
+    lda: Any = sums.solve_lda()
+    np.testing.assert_allclose(lda.weights, inverse @ means.T)
+    squares = np.maximum(np.diagonal(means @ inverse @ means.T) - variances * np.trace(inverse), 0)
+    odds = np.log(np.where(held > 0, held, 1) / held.sum())
+    np.testing.assert_allclose(lda.bias, np.where(held > 0, odds - squares / 2, 0))
+    assert nearest.empty_classes == lda.empty_classes == empty
+
+
+@pytest.mark.parametrize("ridge", [None, 3.0])
+@pytest.mark.parametrize("sums", SUMS)
+def test_the_posterior_of_noisy_sums_is_that_of_its_formula(sums: NoisySums, ridge: float | None) -> None:
+    given = replace(sums, ridge=ridge)
+    values, Q = given.solution.eigenvalues, given.solution.spectrum.vectors
+    own = noise_edge(0.4, DIM + 1) / 2 if ridge is None else ridge
+    inverse, shrunk = (Q / values) @ Q.T, (Q * (values - own)) @ Q.T
+    W, counts = inverse @ sums.U, sums.U[-1] / math.sqrt(0.1)
+    rss = counts + np.diagonal(W.T @ shrunk @ W - 2 * W.T @ sums.U)
+    rss = np.maximum(rss + 2 * sums.column_deviation**2 * np.trace(inverse), 0)
+    whitening, variances = given.posterior
+    np.testing.assert_allclose(whitening.T @ whitening, inverse, atol=1e-12)
+    np.testing.assert_allclose(variances, rss / max(1, counts.sum() - np.trace(inverse @ shrunk)))
+
+
+@pytest.mark.parametrize("deviation", [0.01, 1.5, 60.0])
+def test_the_gaussians_of_classes_are_those_of_their_formulas(deviation: float) -> None:
+    groups = [ROWS[label == LABELS][:size] for label, size in ((0, 60), (1, 30), (2, 20))]
+    sums = np.array([*(group.sum(axis=0) for group in groups), np.ones(DIM)])
+    moments = np.array([*(group.T @ group for group in groups), np.eye(DIM)])
+    found = NoisyGaussians(np.array([60.4, 30.0, 1.3, -5.0]), 2 * sums, moments, 0.6, deviation)
+    counts = np.array([60, 30, 2, 0])  # more than two deviations, and two records at least
+    assert (found.counts.tolist(), found.records) == (counts.tolist(), 87)
+    means = [2 * total / n for total, n in zip(sums[:3], counts, strict=False)]
+    means = [mean / max(1, np.linalg.norm(mean)) for mean in means]
+    scatters = [moments[label] - counts[label] * np.outer(means[label], means[label]) for label in range(3)]
+
+    def cleared(matrix: Any, noise: float) -> Any:
+        spectrum = shrink_spectrum(matrix, noise)
+        return (spectrum.vectors * spectrum.eigenvalues) @ spectrum.vectors.T
+
+    shared = cleared(sum(scatters) / 92, deviation * math.sqrt(3) / 92)
+    np.testing.assert_allclose(found.shared_covariance(), shared, atol=1e-12)
+    for label in range(3):
+        np.testing.assert_allclose(found.mean(label), means[label])
+        own, noise = scatters[label] / counts[label], deviation / counts[label]
+        kept = max(0, 1 - noise**2 * DIM * (DIM + 1) / 2 / ((own - shared) ** 2).sum())
+        mixed = cleared(kept * own + (1 - kept) * shared, kept * noise) if kept else shared
+        np.testing.assert_allclose(found.covariance(label), mixed, atol=1e-12)
