@@ -254,7 +254,7 @@ def uneven(
         JOINT: np.array([300.0, 250, 60, 200, 70, 180, 440, 1_355]),
         BY_CLASS: np.array([[300.0, 1_700], [150, 600], lost, [31, 2]]),
         BY_CONFIDENCE: np.array(
-            [[150.0, 90, -200], [120, 170, 160], [100, 400, 60], [90, 700, -100], [55, 980, 120]]
+            [[-3.0, 2, 2], [150, -4, -120], [120, 170, 160], [100, 400, 60], [90, 700, -100], [55, 980, 120]]
         ),
         BY_SCORE: SCORED[-bins:],
     }
@@ -387,17 +387,19 @@ def test_the_calibration_is_that_of_its_formulas(tables: JudgedTables, empty: tu
     right, wrong = pooled(tables, alone=False)
     records = right[0] + wrong[0]
     found = tables.judge(3, empty_classes=empty, temperature=0.7).calibration
-    width = (1 - 1 / answered) / 5
+    width = (1 - 1 / answered) / 6
     expected_bins, gaps, sampling, noise = [], [], [], []
     for place, (no, yes, offset) in enumerate(tables.counts[BY_CONFIDENCE]):
         n, middle = no + yes, 1 / answered + width * (place + 0.5)
-        sure = min(middle + width / 2, max(middle - width / 2, middle + width * offset / n))
-        accuracy, softened = yes / n, (yes + 1) / (n + 2)
-        variance = tables.design * softened * (1 - softened) / n
-        noise_on_it = ((1 - accuracy) ** 2 + accuracy**2) * v / n**2
-        expected_bins.append((sure, accuracy, math.sqrt(variance + noise_on_it), n))
+        held, counted = max(n, 1), max(n, 0)
+        sure = min(middle + width / 2, max(middle - width / 2, (middle * n + width * offset) / held))
+        accuracy = min(1, max(0, yes / held))
+        softened = (accuracy * held + 1) / (held + 2)
+        variance = tables.design * softened * (1 - softened) / held
+        noise_on_it = ((1 - accuracy) ** 2 + accuracy**2) * v / held**2
+        expected_bins.append((sure, accuracy, math.sqrt(variance + noise_on_it), counted))
         gaps.append(yes - middle * n - width * offset)
-        sampling.append(tables.design * n * (softened * (1 - sure) ** 2 + (1 - softened) * sure**2))
+        sampling.append(tables.design * counted * (softened * (1 - sure) ** 2 + (1 - softened) * sure**2))
         noise.append(v * ((1 - middle) ** 2 + middle**2 + width**2))
     bins = np.stack([found.confidence, found.accuracy, found.accuracy_error, found.records], axis=1)
     assert bins == pytest.approx(np.array(expected_bins), rel=1e-9)
@@ -434,6 +436,7 @@ def test_the_temperature_has_most_likelihood_and_the_error_of_a_model_that_may_n
     pool = pooled(tables, alone=False)
     records = pool[0][0] + pool[1][0]
     right, n = tables.counts[BY_CONFIDENCE][:, 1], tables.counts[BY_CONFIDENCE][:, :2].sum(axis=1)
+    n = np.maximum(n, 0)
     margins = np.log(found.confidence / (1 - found.confidence)) + math.log(answered - 1)
 
     def chances(log_beta: float) -> Any:
