@@ -81,6 +81,7 @@ def test_classes_that_the_head_never_answers_have_no_recall_and_count_as_wrong()
     names = [name for name, _ in list_figures(found, ("a", "b", "c"))]
     assert "recall of a" in names
     assert "recall of c" not in names
+    assert names[-1] == "AUROC"
     assert [name for name in names if "head" in name] == [
         f"accuracy of head {number}" for number in (1, 2, 3)
     ]
@@ -108,6 +109,7 @@ def test_the_head_with_most_right_is_chosen_once_that_is_sure(
     found = tables(variance, {JOINT: cells}, design=design).judge(2)
     assert found.chosen == chosen
     assert len(found.head_accuracies) == 2
+    assert tables().judge(1).chosen == 0
     error = math.sqrt(design * (ahead + behind) + 2 * variance)
     assert chosen == (error <= 0.03 * cells.sum() or ahead - behind >= 2 * error) * (ahead > behind)
     cells[0b110] = 4_000
@@ -232,6 +234,13 @@ def test_edges_part_positives_and_others_evenly() -> None:
     )
     assert shares == pytest.approx(np.full(8, 1 / 8), abs=0.01)
     assert (np.diff(scale.edges) > 0).all()
+    everyone = place_scale(1, 4, np.stack([-margins, margins], axis=1), np.ones_like(labels)).edges
+    noone = place_scale(1, 4, np.stack([-margins, margins], axis=1), np.zeros_like(labels)).edges
+    for edges in (everyone, noone):
+        assert np.searchsorted(np.sort(2 * margins), edges) == pytest.approx([5_000, 10_000, 15_000], abs=1)
+    never = np.stack([margins, np.full(20_000, -np.inf)], axis=1)
+    rough = place_scale(1, 8, never, labels)
+    assert rough.edges.tolist() == rough_scale(1, 8, rough.temperature).edges.tolist()
     np.testing.assert_allclose(rough_scale(1, 8, 0.5).edges, np.arange(-3, 4) / 2)
     assert not len(place_scale(None, 8, np.stack([-margins, margins], axis=1), labels).edges)
     assert not len(rough_scale(None, 8, 0.5).edges)
@@ -407,11 +416,14 @@ def test_the_calibration_is_that_of_its_formulas(tables: JudgedTables, empty: tu
     excess = normal(-sum(gaps) / records, sum(sampling) / square, sum(noise) / square, 0.03, records, -1)
     assert same(found.excess, excess)
     stated = [
-        (sure, accuracy, max(0, accuracy - 2.1 * error), min(1, accuracy + 2.1 * error), error)
+        (sure, accuracy, max(0, accuracy - 2.1 * error), min(1, accuracy + 2.1 * error), error, 0)
         for sure, accuracy, error, _ in expected_bins
         if error <= 0.05 and excess[3] <= 0.03
     ]
-    listed = [(sure, each.value, each.low, each.high, each.error) for sure, each in found.list_stated_bins()]
+    listed = [
+        (sure, each.value, each.low, each.high, each.error, each.records_needed)
+        for sure, each in found.list_stated_bins()
+    ]
     assert np.array(listed) == pytest.approx(np.array(stated))
     # |Σ|d̂| − Σ|d|| is at most a sum of |x| of normal x: mean √(2/π)·σ, variance (1 − 2/π)·σ².
     deviations = np.sqrt(np.add(sampling, noise))

@@ -65,15 +65,25 @@ def test_it_stops_after_the_steps_and_where_rounding_hides_any_descent() -> None
             fit_logistic(np.ones((records, 2)), np.zeros(records, np.int64), 2, penalty=penalty)
 
 
-def test_sgd_is_its_update_rule() -> None:
-    rows, labels = clouds(10, 3, 2)
-    rng, start = np.random.default_rng(0), np.ones((4, 2))
-    ours = fit_logistic_sgd(rows, labels, 2, rng, start=start, epochs=2, batch=10, rate=0.5)
+@pytest.mark.parametrize("settings", [{"epochs": 2, "batch": 4, "rate": 0.5}, {}])
+def test_sgd_is_its_update_rule(settings: dict[str, Any]) -> None:
+    rows, labels = clouds(150 if not settings else 10, 3, 2)
+    start, mirrored = np.ones((4, 2)), np.random.default_rng(0)
+    ours = fit_logistic_sgd(rows, labels, 2, np.random.default_rng(0), start=start, **settings)
     parameters, velocity = start, np.zeros((4, 2))
-    for _ in range(2):
-        velocity = 0.9 * velocity + measure_cross_entropy(rows, labels, parameters)[1] + 1e-5 * parameters
-        parameters = parameters - 0.5 * velocity
+    batch = settings.get("batch", 64)
+    for _ in range(settings.get("epochs", 10)):
+        order = mirrored.permutation(len(rows))
+        while len(order):
+            chosen, order = order[:batch], order[batch:]
+            gradient = measure_cross_entropy(rows[chosen], labels[chosen], parameters)[1]
+            velocity = 0.9 * velocity + gradient + 1e-5 * parameters
+            parameters = parameters - settings.get("rate", 0.01) * velocity
     np.testing.assert_allclose(ours, parameters, atol=1e-12)
     assert (start == 1).all()
+
+
+def test_sgd_parts_classes() -> None:
+    rows, labels = clouds(10, 3, 2)
     near = fit_logistic_sgd(rows, labels, 2, np.random.default_rng(0), epochs=300, batch=4, rate=0.5)
     assert ((rows @ near[:-1] + near[-1]).argmax(axis=1) == labels).all()

@@ -146,6 +146,28 @@ def test_trials_on_a_part_of_the_records_are_as_near_as_they_say(recipe: str) ->
         assert sum(near) >= 0.95 * len(near), kind
 
 
+def test_a_loss_is_good_up_to_4_points_and_weak_up_to_10() -> None:
+    verdicts = [Outlook.of_loss(lost) for lost in (4.0, 4.1, 10.0, 10.1)]
+    assert verdicts == [Outlook.GOOD, Outlook.WEAK, Outlook.WEAK, Outlook.HOPELESS]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("records", [100, 5_000, 40_000, 10**6])
+@pytest.mark.parametrize("largest", [None, 0.93])
+def test_an_interval_exceeds_the_table_by_its_margins_and_not_the_headroom(
+    recipe: str, records: int, largest: float | None
+) -> None:
+    made = planned(records, 32, 4, largest=largest, epsilon=0.7)
+    share = 1 / 4 if largest is None else largest
+    headroom = (1 - share) / (1 - 1 / 4)
+    assert made.headroom == pytest.approx(headroom)
+    row = [each for each in LOSSES_BY_RECIPE[recipe] if each[0] <= made.ratio][-1]
+    median, least, most = (headroom * each for each in row[1:])
+    low = max(-100 * (1 - share), least - 5 - abs(least) / 4)
+    high = min(100 * (1 - share), most + 5 + abs(most) / 4)
+    assert made.expected_loss(recipe) == (round(median, 1), round(low, 1), round(high, 1))
+
+
 def test_a_larger_class_takes_more_records_for_the_same_verdict() -> None:
     even, uneven = (
         planned(1_000, 32, 2, recipe=MOST_ACCURATE_RECIPE, epsilon=0.5, largest=largest)
@@ -170,8 +192,9 @@ def test_its_advice_names_the_best_recipe_first_and_makes_a_good_study() -> None
     enough = int(records.split()[0].replace(",", ""))
     assert planned(enough, 64, 10, epsilon=0.5).outlook is Outlook.GOOD
     assert planned(enough - 200, 64, 10, epsilon=0.5).outlook is not Outlook.GOOD
-    assert planned(20_000, 64, 10, epsilon=float(epsilon.split()[-1])).outlook is Outlook.GOOD
-    assert planned(20_000, int(dim.split()[3]), 10, epsilon=0.5).outlook is Outlook.GOOD
+    for less, outlooks in ((0, {Outlook.GOOD}), (1, {Outlook.WEAK, Outlook.HOPELESS})):
+        assert planned(20_000, 64, 10, epsilon=float(epsilon.split()[-1]) - less / 100).outlook in outlooks
+        assert planned(20_000, int(dim.split()[3]) + less, 10, epsilon=0.5).outlook in outlooks
     assert len(planned(enough, 64, 10, epsilon=0.5).list_remedies()) == 1
     assert planned(60_000, 128, 10, recipe=MOST_ACCURATE_RECIPE, epsilon=2.0).list_remedies() == ()
 
