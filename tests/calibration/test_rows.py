@@ -17,6 +17,7 @@ from veilsum.calibration.errors import (
     ZeroRow,
 )
 from veilsum.calibration.rows import (
+    any_labels,
     as_array,
     as_features,
     as_labels,
@@ -78,6 +79,27 @@ def test_features_of_another_kind_are_refused(features: Any, error: type[Excepti
 def test_labels_of_another_kind_are_refused(labels: Any, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         as_labels(labels, 2, 3)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, np.float32])
+def test_missing_labels_are_below_0_and_huge_ones_too(dtype: type[Any]) -> None:
+    labels = np.array([0, 1, -1, -7, 2**53, 2**60], dtype)
+    assert any_labels(labels, 6, missing=True).tolist() == [0, 1, -1, -1, -1, -1]
+    if dtype == np.float64:
+        largest = np.array([2.0**53 - 1, np.nan])
+        assert any_labels(largest, 2, missing=True).tolist() == [2**53 - 1, -1]
+    for broken in ([1.0, 0.5], [1.0, np.inf], [1.0, -np.inf]):
+        with pytest.raises(WrongDtype, match="row 1 "):
+            any_labels(broken, 2, missing=True)
+    for missing in (False, True):
+        assert any_labels([], 0, missing=missing).dtype == np.int64
+        with pytest.raises(WrongDtype):
+            any_labels(["1", "2"], 2, missing=missing)
+        with pytest.raises(ShapeMismatch):
+            any_labels([1, 2], 3, missing=missing)
+    assert any_labels([1, -7], 2).tolist() == [1, -7]
+    with pytest.raises(WrongDtype):
+        any_labels([1.0, np.nan], 2)
 
 
 def test_rows_whose_squares_leave_float64_are_still_normalised() -> None:
