@@ -181,7 +181,7 @@ def test_what_can_not_be_checked_is_refused() -> None:
     vectors: list[tuple[Any, int, type[Exception]]] = [
         (np.zeros(layout.elements, np.int64), 0, ShapeMismatch),
         (np.zeros(3, np.int64), 1, LayoutMismatch),
-        (np.zeros(layout.elements, np.uint64), 1, WrongDtype),
+        (np.ones(layout.elements, np.uint64), 1, WrongDtype),
     ]
     for vector, members, error in vectors:
         with pytest.raises(error):

@@ -43,6 +43,7 @@ def test_statistics_are_sums_of_outer_products(*, constant: bool) -> None:
     assert statistics.records == 200
     assert (statistics.V == statistics.V.T).all()
     assert statistics.layout == ffc_layout(16, 5, constant=constant)
+    assert not any(each.flags.writeable for each in (statistics.V, statistics.U, statistics.counts))
 
 
 @pytest.mark.parametrize("constant", [False, True])
