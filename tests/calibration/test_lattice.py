@@ -123,6 +123,21 @@ def test_no_part_of_an_exact_product_exceeds_float64(width: int, peak: float) ->
     assert np.rint(np.ldexp(peak, shift)) <= 2**24
 
 
+@pytest.mark.parametrize(("width", "bits"), [(1, 26), (4, 25), (1280, 21)])
+def test_factors_of_an_exact_product_are_rounded_to_as_many_bits_as_float64_can_add(
+    width: int, bits: int
+) -> None:
+    row, column = np.zeros((1, width)), np.zeros((width, 1))
+    row[0, 0] = 1
+    for added, kept in ((2.0**-bits, 2.0**-bits), (2.0 ** -(bits + 1), 0)):
+        column[0, 0] = 1 + added
+        assert exact_products(row, column)[0, 0] == 1 + kept
+    column[0, 0] = 1
+    for entry, kept in ((2.0**-24, 2.0**-24), (2.0**-25, 0)):
+        row[0, 0] = entry
+        assert exact_products(row, column)[0, 0] == kept
+
+
 @pytest.mark.parametrize("each", [np.exp, np.log, np.cos, np.sin, np.sqrt])
 def test_functions_of_one_number_do_not_depend_on_its_place(each: Any) -> None:
     """Noisy vectors rely on this too, and numpy doesn't promise it."""
