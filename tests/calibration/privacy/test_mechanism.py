@@ -75,6 +75,12 @@ def test_rounding_shares_up_only_lowers_mu(bits: int, survivors_min: int, collud
     assert made.epsilon(DELTA) < published_epsilon(made, DELTA) < 1.15
 
 
+def test_mu_round_is_that_of_elements_off_the_diagonal_if_only_their_share_is_not_rounded_up() -> None:
+    made = mechanism(lattice=FeaturesLattice(1), mu=math.sqrt(2 / 24.5) * (1 + 1e-9))
+    assert made.shares == (Share(40, 80), Share(21, 21))  # 2·(5·40 − 4)/16 is 24.5, the others are above
+    assert made.mu_round == pytest.approx(math.sqrt(2 / 24.5))
+
+
 def test_mu_round_bounds_every_neighbour() -> None:
     rng, made = np.random.default_rng(20), mechanism(lattice=FeaturesLattice(3))
     V, U = made.shares
