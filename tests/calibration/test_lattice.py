@@ -57,6 +57,7 @@ def test_bounds_and_bits() -> None:
     assert SumsLattice(25).largest_sum(60, 3) == 60 * 2**25 + 2
     assert FeaturesLattice(12).largest_sum(100, 7) == 100 * 4**12 + 7
     assert FeaturesLattice(12).exact_rows == 2**29 - 1
+    assert (SumsLattice(52).bits, FeaturesLattice(20).bits, FeaturesLattice(1).bits) == (52, 20, 1)
     other: Any = FeaturesLattice(12)
     assert SumsLattice(12) != other
     bits: Any
