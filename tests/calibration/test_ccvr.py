@@ -36,6 +36,9 @@ def test_means_and_covariances_are_those_of_the_records() -> None:
         np.testing.assert_allclose(statistics.covariance(label), np.cov(own.T), atol=1e-12)
     centred = rows - np.array([rows[labels == c].mean(axis=0) for c in range(4)])[labels]
     np.testing.assert_allclose(statistics.shared_covariance(), centred.T @ centred / 296, atol=1e-12)
+    pair = ccvr(rows[:2], [0, 0], 1)
+    for covariance in (pair.covariance(0), pair.shared_covariance()):
+        np.testing.assert_allclose(covariance, np.cov(rows[:2].T), atol=1e-12)
     with pytest.raises(NoRecords):
         statistics.covariance(3)
     with pytest.raises(NoRecords):
