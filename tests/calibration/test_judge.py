@@ -324,8 +324,8 @@ def test_shares_are_those_of_their_formulas(tables: JudgedTables) -> None:
         by_class = tables.counts[BY_CLASS]
         for row, recall in zip(by_class[:3], found.recalls, strict=True):
             assert same(recall, share(tables, (row[1], v), (row[0], v), 0.05, records))
-        lacking = by_class[3].sum()
-        assert same(found.unanswered, share(tables, (lacking, v), (records - lacking, v), 0.03, records))
+        lacking, answered = by_class[3, 0], by_class[:3].sum()
+        assert same(found.unanswered, share(tables, (lacking, v), (answered, 6 * v), 0.03, records))
         joint = tables.counts[JOINT][: 2**shown]
         for head, accuracy in enumerate(found.head_accuracies):
             right_of = sum(each for cell, each in enumerate(joint) if cell >> head & 1)

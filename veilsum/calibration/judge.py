@@ -224,7 +224,9 @@ class JudgedTables:
         right, wrong = self._pool_answers(joint=shown == 1)
         records = max(right[0] + wrong[0], 1.0)
         recalls = self._find_recalls(frozenset(empty_classes), records)
-        lacking = self.counts[BY_CLASS][-1].sum()
+        by_class, noise = self.counts[BY_CLASS], self.variance
+        lacking = by_class[-1, WRONG]  # no record is right in the last row
+        answered = by_class[:-1]
         chosen, accuracies = self._choose_head(shown)
         return JudgeFigures(
             records=records,
@@ -232,7 +234,7 @@ class JudgedTables:
             balanced_accuracy=self._balance_recalls(frozenset(empty_classes), records),
             recalls=recalls,
             unanswered=self._estimate_share(
-                (lacking, self.variance), (records - lacking, self.variance), SHARE_LIMIT, records
+                (lacking, noise), (answered.sum(), answered.size * noise), SHARE_LIMIT, records
             ),
             head_accuracies=accuracies,
             chosen=chosen,
@@ -567,20 +569,19 @@ def _bulge(negative: Floats, positive: Floats) -> float:
     x, rising = np.maximum.accumulate(x), np.maximum.accumulate(y)
     grid = np.linspace(-6, 6, 1201)
     curve = np.interp(grid, x, rising)
-    first, last = _end_slopes(x, rising)
-    curve = np.where(grid < x[0], rising[0] + first * (grid - x[0]), curve)
-    curve = np.where(grid > x[-1], rising[-1] + last * (grid - x[-1]), curve)
+    slope = _slope_beyond(x, rising)
+    curve = np.where(grid < x[0], rising[0] + slope * (grid - x[0]), curve)
+    curve = np.where(grid > x[-1], rising[-1] + slope * (grid - x[-1]), curve)
     density = np.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi)
     heights = np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in curve])
     return float((heights * density).sum() * (grid[1] - grid[0])) - straight
 
 
-def _end_slopes(x: Floats, y: Floats) -> tuple[float, float]:
+def _slope_beyond(x: Floats, y: Floats) -> float:
     if len(x) < 2:
-        return 1.0, 1.0
+        return 1.0
     overall = (y[-1] - y[0]) / max(x[-1] - x[0], 1e-9)
-    slope = float(min(4.0, max(0.25, overall)))
-    return slope, slope
+    return float(min(4.0, max(0.25, overall)))
 
 
 def _normal_deviates(shares: Floats) -> Floats:
