@@ -110,15 +110,18 @@ def _spared(tree: ast.Module) -> set[ast.AST]:
                 spared.update(ast.walk(node))
             case ast.If(test=ast.Name(id="TYPE_CHECKING")):
                 spared.update(ast.walk(node))
-            case ast.arg(annotation=ast.AST() as types) | ast.FunctionDef(returns=ast.AST() as types):
+            case ast.arg(annotation=ast.AST() as types):
                 spared.update(ast.walk(types))
+            case ast.FunctionDef(returns=types) | ast.AsyncFunctionDef(returns=types):
+                own = [each.annotation for each in ast.walk(node) if isinstance(each, ast.AnnAssign)]
+                spared.update(one for each in (types, *own) if each for one in ast.walk(each))
             case ast.Call(func=ast.Name(id=name), args=words) if name in FAULTS:
                 # the constructor sets the order of a fault's parts, and its sentence is for people
                 spared.add(node)
                 spared.update(
                     one for word in words if not isinstance(word, ast.List) for one in ast.walk(word)
                 )
-            case ast.Call(func=ast.Name(id="dataclass")):
+            case ast.Call(func=ast.Name(id="dataclass" | "TypeVar")):
                 spared.update(ast.walk(node))
             case ast.AnnAssign(annotation=ast.Subscript(value=ast.Name(id="ClassVar")) as types):
                 spared.update(ast.walk(types))
