@@ -253,13 +253,16 @@ def baseline(folder: Path, suite: Suite) -> tuple[dict[str, float], CoverageData
 def tests_for(mutant: Mutant, seconds: dict[str, float], data: CoverageData) -> list[str]:
     """Return the tests that reach the mutant's line: the module's own first, then the fastest.
 
-    A line that runs on import counts as reached by all tests that reach the module.
+    A line that runs on import counts as reached by the module's own tests and all that reach the module.
     """
-    reached = data.contexts_by_lineno(str(ROOT / mutant.path))
+    reached, own = data.contexts_by_lineno(str(ROOT / mutant.path)), own_tests(mutant)
     contexts = [context for context in reached.get(mutant.line, ()) if context]
-    contexts = contexts or [context for line in reached.values() for context in line if context]
     names = {context.rpartition("|")[0] for context in contexts} & seconds.keys()
-    ordered = sorted(names, key=lambda name: (not name.startswith(own_tests(mutant)), seconds[name], name))
+    if not names:
+        contexts = [context for line in reached.values() for context in line if context]
+        names = {context.rpartition("|")[0] for context in contexts} & seconds.keys()
+        names |= {name for name in seconds if name.startswith(own)}
+    ordered = sorted(names, key=lambda name: (not name.startswith(own), seconds[name], name))
     spent, chosen = 0.0, list[str]()
     for name in ordered:
         spent += seconds[name]
@@ -285,10 +288,11 @@ def tried(mutant: Mutant, tests: list[str], tree: ast.Module | None = None) -> i
     return status
 
 
-def own_tests(mutant: Mutant) -> str:
-    """Return the test file that mirrors the mutant's module."""
+def own_tests(mutant: Mutant) -> tuple[str, str]:
+    """Return what the names of the tests that mirror the mutant's module begin with: `test_MODULE.py`, `test_MODULE_….py`."""
     path = Path(mutant.path.removeprefix("veilsum/"))
-    return str("tests" / path.with_name(f"test_{path.name}"))
+    mirror = str("tests" / path.with_name(f"test_{path.stem}"))
+    return f"{mirror}.py", f"{mirror}_"
 
 
 def limited(cpu_s: float, action: Callable[[], int]) -> int:
