@@ -9,7 +9,7 @@ import structlog
 
 from service.coordination import scheduler
 from service.coordination.scheduler import Job, Leases, Scheduler
-from tests.support.serving import wait_until
+from tests.support.serving import read_metric, wait_until
 
 
 @asynccontextmanager
@@ -27,9 +27,13 @@ def job(key: str, work: Callable[[], Awaitable[None]], due_s: float = 0.0) -> Jo
     return Job(key, due_s, work)
 
 
-async def test_a_failing_job_is_tried_again_later_and_keeps_no_other_waiting() -> None:
+async def test_a_failing_job_is_tried_again_later_and_keeps_no_other_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduler, "FAILURE_PAUSE_MAX_S", 0.2)
     tries: list[float] = []
     done: list[str] = []
+    counted = read_metric("veilsum_job_failures_total")
 
     async def failing() -> None:
         tries.append(time.monotonic())
@@ -45,12 +49,13 @@ async def test_a_failing_job_is_tried_again_later_and_keeps_no_other_waiting() -
 
     with structlog.testing.capture_logs() as logs:
         async with kept(jobs):
-            await wait_until(lambda: len(tries) >= 4 and bool(done))
-    pauses = [after - before for before, after in itertools.pairwise(tries)]
-    assert pauses[0] > 0.04
-    assert pauses[1] > 0.09
-    assert pauses[2] > 0.19
-    assert len(tries) < 7
+            await wait_until(lambda: len(tries) >= 5 and bool(done))
+    pauses_s = [after - before for before, after in itertools.pairwise(tries)]
+    expected_s = [0.05, 0.1, 0.2, 0.2]
+    assert [each["again_in_s"] for each in logs[:4]] == expected_s
+    assert all(paused >= said - 0.01 for paused, said in zip(pauses_s, expected_s, strict=False))
+    assert len(tries) < 8
+    assert read_metric("veilsum_job_failures_total") == counted + len(tries)
     assert logs[0]["error"] == "ZeroDivisionError"
     assert "test_scheduler.py" in logs[0]["at"]
     assert "secret" not in str(logs)
@@ -73,6 +78,50 @@ async def test_a_look_that_fails_is_not_the_last() -> None:
         async with kept(jobs):
             await wait_until(lambda: bool(done))
     assert [(each["of"], each["error"]) for each in logs] == [("looking", "ZeroDivisionError")]
+
+
+async def test_the_pause_is_the_first_one_again_after_a_success_or_once_the_job_was_not_listed() -> None:
+    tries: list[str] = []
+    outcomes = ["fails", "fails", "succeeds", "fails", "fails", "is not listed", "fails", "fails"]
+
+    async def work() -> None:
+        tries.append("")
+        if outcomes.pop(0) == "fails":
+            raise ZeroDivisionError
+
+    def jobs() -> list[Job]:
+        if outcomes and outcomes[0] == "is not listed":
+            outcomes.pop(0)
+            return []
+        return [job("a", work)] if outcomes else []
+
+    with structlog.testing.capture_logs() as logs:
+        async with kept(jobs, pause_s=0.01) as made:
+            while outcomes:
+                made.wake_up()
+                await asyncio.sleep(0.005)
+            await wait_until(lambda: len(logs) >= 6)
+    assert [each["again_in_s"] for each in logs] == [0.01, 0.02] * 3
+
+
+async def test_a_cancelled_scheduler_waits_until_its_jobs_have_ended() -> None:
+    begun: list[str] = []
+    ended: list[str] = []
+
+    def ending(key: str, takes_s: float) -> Job:
+        async def work() -> None:
+            begun.append(key)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(takes_s)
+                ended.append(key)
+
+        return job(key, work)
+
+    async with kept(lambda: [ending("quick", 0.0), ending("slow", 0.1)]):
+        await wait_until(lambda: len(begun) == 2)
+    assert ended == ["quick", "slow"]
 
 
 async def test_a_slow_job_is_begun_once_and_holds_up_nobody() -> None:
