@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from sqlalchemy import select
+from sqlalchemy import insert, select
 
 from service.coordination import summing
-from service.coordination.summing import Memory, Summing, chunk_name
+from service.coordination.summing import DamagedRangeError, Memory, Summing, chunk_name
 from service.storage.blobs import Blobs
 from service.storage.tables import sums
 from tests.support.party import Party
-from tests.support.serving import Server, wait_until
+from tests.support.refusals import refused
+from tests.support.serving import Server, carry_out, wait_until
 from tests.support.simulator import Federation
 from veilsum.protocol import round_spec
 from veilsum.protocol.coordinator import Recovered
-from veilsum.protocol.packing import Buffer, add_packed, unpack_words
+from veilsum.protocol.packing import Buffer, PackingError, add_packed, unpack_words
 from veilsum.protocol.ring import Words
 
 RECORDS = {"least": 300, "most": 500, "least_per_class": 5, "rows_per_id": 1}
@@ -208,10 +209,48 @@ async def test_a_chunk_that_another_process_has_added_is_not_added_again(
     uploaded = {member: standing.announced[member] for member in standing.uploaded}
     other = Summing(here.database, here.blobs, Memory(0), round_id, round_.attempt)
     for part in other.parts:
+        assert other.missing_uploads(part, 3) == summing.STORED_UPLOADS_MIN - 3
         await other.add_stored(part, uploaded)
+        assert other.missing_uploads(part, 3) == summing.STORED_UPLOADS_MIN
     assert len(await kept(server)) == len(other.parts)
     assert (await formed.play(server, round_id))["state"] == "done"
     await formed.check_result(server, round_id)
+
+
+async def test_a_range_of_the_sum_that_was_found_damaged_is_forgotten(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    here, row = server.coordinator, {"round": round_id, "members": "[]", "done": True}
+    rows = [row | {"part": part, "blob": f"{part}-x"} for part in range(2)]
+    await carry_out(here.database, insert(sums).values(rows))
+    found = Summing(here.database, here.blobs, Memory(0), round_id, server.live(round_id).attempt)
+    for part in range(2):
+        here.blobs.put(f"sums/{round_id}/{part}-x", b"")
+        await found.add_stored(part, {})
+    assert found.unmasked == {0, 1}
+    await found.begin_again(DamagedRangeError(0, summing.Kept("0-x", done=True)))
+    assert (found.unmasked, await kept(server)) == ({1}, {1: ("[]", True)})
+    assert here.blobs.list_names(f"sums/{round_id}") == ("1-x",)
+    await found.begin_again(DamagedRangeError(1, summing.Kept("1-late", done=True)))
+    assert await kept(server) == {1: ("[]", True)}, "another process has made it again"
+
+
+async def test_a_chunk_that_is_packed_wrongly_is_its_member_s_fault(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_memory(monkeypatch)
+    round_id = await formed.open_round(server)
+    await formed.serve(server, round_id, "m-0")
+    here, round_ = server.coordinator, server.live(round_id)
+    assert round_.standing is not None
+    monkeypatch.setattr(summing, "STORED_UPLOADS_MIN", 1)
+
+    def misread(*_: object) -> None:
+        raise PackingError("x")
+
+    monkeypatch.setattr(summing, "add_packed", misread)
+    found = Summing(here.database, here.blobs, Memory(0), round_id, round_.attempt)
+    with refused("chunk-mismatch", "m-0"):
+        await found.add_stored(0, {"m-0": round_.standing.announced["m-0"]})
 
 
 async def test_a_range_is_not_begun_again_once_the_round_has_ended(
