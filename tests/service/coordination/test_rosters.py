@@ -10,7 +10,6 @@ from sqlalchemy import insert
 from service.coordination import federations
 from service.coordination.federations import Federations
 from service.storage.tables import rosters as table
-from tests.support.party import Party
 from tests.support.refusals import refused
 from tests.support.serving import Server, carry_out
 from tests.support.simulator import simulated_roster
@@ -86,37 +85,3 @@ async def test_a_long_roster_holds_no_other_up_and_is_parsed_once(
     for unknown in (fresh.read_roster(short, 9), fresh.read_roster("0" * 64), fresh.roster_body("0" * 64)):
         with refused("not-found", ...):
             await unknown
-
-
-@pytest.mark.usefixtures("six")
-async def test_only_a_member_s_newest_key_reads(server: Server, formed: Party, finished: str) -> None:
-    """A key that was replaced or removed can still send what ends a live round, and is shown nothing."""
-    replaced, new = formed.keys["m-1"], SigningKey(b"n" * 32)
-    await formed.next_period(server)
-    round_id = await formed.open_round(server)
-    formed.seal("m-1", await server.opening(round_id, "m-1"), now_s=server.clock())
-    keys = {each: formed.keys[each].public for each in formed.ids if each != "m-5"} | {"m-1": new.public}
-    later = simulated_roster(formed.admin, formed.roster.coordinator, keys, number=2, name=formed.name)
-    await formed.publish_roster(server, later)
-    paths = [
-        f"/v1/rounds/{finished}/result/weights",
-        f"/v1/rounds/{round_id}/material",
-        *(f"/v1/rounds/{round_id}/{what}/{{}}" for what in ("requests", "uploads")),
-        f"/v1/cohorts/{formed.cohort}/manifest/{{}}",
-    ]
-
-    async def read(who: str, key: SigningKey) -> list[int]:
-        client = server.signing(who, key)
-        return [(await client.get(path.format(who))).status_code for path in paths]
-
-    assert await read("m-1", replaced) == await read("m-5", formed.keys["m-5"]) == [403] * 5
-    assert await read("m-1", new) == [200, 404, 200, 422, 200]
-    assert await read("m-1", SigningKey(b"x" * 32)) == [401] * 5
-    assert await read("m-0", formed.keys["m-0"]) == [200, 404, 200, 422, 200]
-    where = f"/v1/rounds/{round_id}/uploads/m-1"
-    async with server.signing("m-1", replaced) as client:
-        sent = await client.put(where, content=formed.upload_of("m-1"))
-        assert sent.json()["missing"] == list(range(len(formed.chunks["m-1"])))
-        for index, data in enumerate(formed.chunks["m-1"]):
-            sent = await client.put(f"{where}/chunks/{index}", content=data)
-            assert (sent.status_code, sent.content) == (204, b"")
