@@ -1,22 +1,84 @@
-"""Large bodies wait for room: a limit of them is in memory at a time, and an announced body doesn't block others."""
+"""Bodies come at a minimum rate, and large ones wait for room: one that is announced doesn't block others."""
 
 import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from service.access.bodies import Room
+from service.access.bodies import ARRIVED_KEY, Pace, Room
+from service.access.connections import Connection
 from service.http.callers import TooMany
 from tests.service.conftest import Past
 from tests.support.party import Party
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refused
 from tests.support.serving import TOKEN, running, served
 
 MIB = 1 << 20
 MOMENT_S = 0.3
+Message = dict[str, Any]
+Sent = list[tuple[float, Message]]
+X, EMPTY = ({"type": "http.request", "body": body, "more_body": True} for body in (b"x", b""))
+LAST = {"type": "http.request", "body": b""}
+GONE = {"type": "http.disconnect"}
+
+
+async def paced(sent: Sent, scope: Message) -> list[Message]:
+    """Receive messages that come after these seconds. Each byte buys a thousand seconds, and without any there are 50 ms."""
+    left = list(sent)
+
+    async def receive() -> Message:
+        wait_s, message = left.pop(0)
+        await asyncio.sleep(wait_s)
+        return message
+
+    receive_paced = Pace(0.05, 1e-3).limit_pace(scope, receive)
+    await asyncio.sleep(0.1)  # while its caller is authenticated
+    async with asyncio.timeout(30):
+        return [dict(await receive_paced()) for _ in sent]
+
+
+IN_TIME: dict[str, tuple[Sent, Message]] = {
+    "at once": ([(0.0, X), (0.0, LAST)], {}),
+    "what has come buys time": ([(0.0, X), (0.2, X), (0.2, LAST)], {}),
+    "what is read in place buys time": ([(0.2, EMPTY), (0.0, LAST)], {ARRIVED_KEY: lambda: 1}),
+    "once it is whole its sender may wait": ([(0.0, LAST), (0.2, GONE)], {}),
+}
+TOO_LATE: dict[str, tuple[Sent, Message]] = {
+    "nothing": ([(60.0, LAST)], {}),
+    "parts without bytes": ([(0.0, EMPTY), (60.0, LAST)], {}),
+    "nothing of what is read in place": ([(0.0, X), (60.0, LAST)], {ARRIVED_KEY: lambda: 0}),
+    "half, and the connection ends": ([(0.0, X), (0.0, GONE)], {}),
+}
+
+
+@pytest.mark.parametrize(("sent", "scope"), IN_TIME.values(), ids=IN_TIME)
+async def test_a_body_at_the_minimum_rate_is_received(sent: Sent, scope: Message) -> None:
+    assert await paced(sent, scope) == [message for _, message in sent]
+
+
+@pytest.mark.parametrize(("sent", "scope"), TOO_LATE.values(), ids=TOO_LATE)
+async def test_a_body_below_the_minimum_rate_is_incomplete(sent: Sent, scope: Message) -> None:
+    with refused("body-incomplete"):
+        await paced(sent, scope)
+
+
+@pytest.mark.parametrize(
+    ("size", "waits"), [(Connection.READ_BYTES, False), (Connection.READ_BYTES + 1, True)]
+)
+async def test_a_body_that_one_read_holds_needs_no_room(size: int, *, waits: bool) -> None:
+    room = Room(1, wait_s=0.01)
+    with ExitStack() as ending:
+        (await room.enter_room(MIB, ending))()
+        try:
+            await room.enter_room(size, ending)
+        except TooMany:
+            assert waits
+        else:
+            assert not waits
 
 
 @pytest.fixture(autouse=True)
