@@ -1,10 +1,12 @@
 """Which connections a pool keeps, and which it ends: with a clock, and of a real server."""
 
 import asyncio
+import itertools
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,6 +15,7 @@ import httpx
 import pytest
 
 from service.access import accepting
+from service.access import pool as pool_module
 from service.access.connections import Connection
 from service.access.pool import PROBE_CONNECTIONS, SIGNER_REMEMBERED_S, Place, Pool
 from tests.support.authority import Authority
@@ -84,6 +87,7 @@ def test_in_a_full_pool_the_oldest_without_a_head_goes(crowd: Crowd) -> None:
     for number in range(STRANGERS + 1):
         assert crowd.come(f"198.51.100.{number}") is not None
     assert crowd.gone == [1, 2]
+    assert len(crowd.pool.headless) == STRANGERS - 1 == len(crowd.pool.open) - 1
 
 
 def test_a_pool_of_requests_keeps_places_for_signers_and_probes(crowd: Crowd) -> None:
@@ -106,6 +110,27 @@ def test_a_pool_of_requests_keeps_places_for_signers_and_probes(crowd: Crowd) ->
         pass
     assert len(crowd.pool.open) <= MOST + PROBE_CONNECTIONS
     assert crowd.gone == []
+
+
+def test_of_signers_the_newest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "SIGNERS_REMEMBERED_MAX", 2)
+    crowd, hosts = Crowd(Pool(4)), ["192.0.2.1", "192.0.2.2", "192.0.2.3"]
+
+    def comes(host: str) -> Place:
+        place = crowd.come(host, head=True)
+        assert place is not None
+        return place
+
+    for host in (*hosts[:2], hosts[0], hosts[2]):
+        signer = comes(host)
+        signer.note_admission(signed=True)
+        signer.release()
+    for number in range(3):
+        comes(f"198.51.100.{number}")
+    for host, remembered in zip(hosts, (True, False, True), strict=True):
+        again = comes(host)
+        assert again.for_probes != remembered
+        again.release()
 
 
 def test_a_proxy_s_connections_are_many_callers() -> None:
@@ -206,11 +231,11 @@ async def test_without_a_descriptor_the_server_waits_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accepting, "NO_DESCRIPTOR_PAUSE_S", 0.05)
-    accept, left = socket.socket.accept, [3]
+    accept, failed_s = socket.socket.accept, list[float]()
 
     def failing(listener: socket.socket) -> object:
-        if left[0]:
-            left[0] -= 1
+        if len(failed_s) < 3:
+            failed_s.append(time.monotonic())
             raise OSError(24, "Too many open files")
         return accept(listener)
 
@@ -218,4 +243,17 @@ async def test_without_a_descriptor_the_server_waits_and_goes_on(
         monkeypatch.setattr(socket.socket, "accept", failing)
         async with httpx.AsyncClient(base_url=url) as client:
             assert (await client.get("/healthz")).status_code == 200
-        assert left == [0]
+    assert min(after - before for before, after in itertools.pairwise(failed_s)) > 0.04
+
+
+async def test_a_server_that_ends_ends_the_handshakes_that_are_under_way(tmp_path: Path) -> None:
+    authority, pool = Authority(tmp_path, "tests"), Pool(8)
+    certificate, key = authority.issue("server")
+    async with pooled(tmp_path / "data", pool, ssl_certfile=certificate, ssl_keyfile=key) as (_, url):
+        parts = urlsplit(url)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        await wait_until(lambda: pool.open)
+    assert not pool.open
+    with suppress(ConnectionResetError):
+        assert await asyncio.wait_for(reader.read(), 120) == b""
+    writer.close()
