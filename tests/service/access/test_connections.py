@@ -189,11 +189,23 @@ async def test_a_body_at_the_least_rate_is_taken_however_long_it_takes(
         assert b"body-incomplete" not in said
 
 
+class Measured(Connection):
+    """A connection that records the sizes of the buffers that it is read into."""
+
+    buffers: ClassVar[list[int]] = []
+
+    def get_buffer(self, _hint: int) -> memoryview:
+        found = super().get_buffer(_hint)
+        self.buffers.append(len(found))
+        return found
+
+
 async def test_bodies_of_many_reads_are_told_apart_from_what_is_asked_around_them(
     tmp_path: Path, party: Party
 ) -> None:
     body = os.urandom(3 << 17)
-    async with running(tmp_path) as server, served(server, http=Connection) as url:
+    Measured.buffers.clear()
+    async with running(tmp_path) as server, served(server, http=Measured) as url:
         await party.begin(server)
         head = await head_of(party, server, url, body, len(body))
         round_id = head.split(b"/")[3]
@@ -207,6 +219,27 @@ async def test_bodies_of_many_reads_are_told_apart_from_what_is_asked_around_the
         writer.close()
     assert re.findall(rb"HTTP/1.1 (\d+)", said) == [b"200", b"200", b"400", b"200", b"200", b"200"]
     assert Cause.DIGEST_MISMATCH.value.encode() not in said  # it arrived as it was signed, and is no message
+    assert max(Measured.buffers) > Measured.READ_BYTES  # it was read into its place
+
+
+@pytest.mark.parametrize("size", [5, 3 << 17], ids=["of one read", "of many"])
+async def test_a_body_behind_a_request_that_waits_arrives_as_it_was_sent(
+    tmp_path: Path, party: Party, size: int
+) -> None:
+    body = os.urandom(size)
+    Measured.buffers.clear()
+    async with running(tmp_path) as server, served(server, http=Measured) as url:
+        await party.begin(server)
+        head = (await head_of(party, server, url, body, size)).replace(b"Host", b"Connection: close\r\nHost")
+        reader, writer = await opened(url)
+        writer.write(HEAD.replace(PATH.encode(), b"/v1/rounds/%s?after=99&wait_s=0.5" % head.split(b"/")[3]))
+        await asyncio.sleep(0.2)
+        assert set(Measured.buffers) == {Measured.READ_BYTES}  # none is made for a body that is not there
+        writer.write(head + body)
+        said = await ends(reader)
+        writer.close()
+    assert re.findall(rb"HTTP/1.1 (\d+)", said) == [b"200", b"400"]
+    assert Cause.DIGEST_MISMATCH.value.encode() not in said
 
 
 LONG = HEAD.replace(PATH.encode(), b"/openapi.json") * 5
@@ -444,7 +477,8 @@ async def test_a_body_that_waits_for_room_waits_with_its_sender(tmp_path: Path, 
         await loop.sock_sendall(sender, bytes(most))
         assert b" 413 " in await loop.sock_recv(sender, 4096)
         server.app.state.room = full = Full()
-        await loop.sock_sendall(sender, head)
+        before = HEAD.replace(PATH.encode(), b"/v1/rounds/%s?after=99&wait_s=0.3" % head.split(b"/")[3])
+        await loop.sock_sendall(sender, before + head)
         await full.asked.wait()
         with suppress(TimeoutError):
             while taken < most:
