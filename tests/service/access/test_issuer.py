@@ -235,13 +235,14 @@ async def test_a_discovery_that_leads_astray(provider: Provider, says: dict[str,
 
 async def test_keys_without_tls_are_not_believed(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     url = "https://id.example.org"
-    monkeypatch.setattr(
-        issuer_module, "_fetch_json", lambda _: {"issuer": url, "jwks_uri": f"{provider.url}/keys"}
-    )
-    assert (
-        await cause_of(Issuer(provider.trust(issuer=url), time.time, 60.0), provider.token(iss=url))
-        is Cause.UNAVAILABLE
-    )
+    for keys, cause in ((f"{provider.url}/keys", Cause.UNAVAILABLE), (f"{url}/keys", None)):
+        shown = {
+            f"{url}/.well-known/openid-configuration": {"issuer": url, "jwks_uri": keys},
+            keys: provider.document("/realm/keys"),
+        }
+        monkeypatch.setattr(issuer_module, "_fetch_json", shown.__getitem__)
+        issuer = Issuer(provider.trust(issuer=url), time.time, 60.0)
+        assert await cause_of(issuer, provider.token(iss=url)) is cause
 
 
 async def test_keys_of_a_file(tmp_path: Path, provider: Provider) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr
 from sqlalchemy import select
 
 from service.access import tokens
@@ -16,9 +17,10 @@ from service.storage.database import Database
 from service.storage.dialects import Sqlite
 from service.storage.tables import tokens as stored_tokens
 from tests.support.party import Party
-from tests.support.refusals import refusal
-from tests.support.serving import Server, running
+from tests.support.refusals import refusal, refused
+from tests.support.serving import TOKEN, Server, running
 from veilsum.protocol.errors import Misuse
+from veilsum.protocol.rest import Scope
 
 
 async def test_a_token_is_drawn_once_printed_once_and_stored_as_a_hash(
@@ -258,6 +260,25 @@ async def test_a_token_ends_by_its_time_or_by_hand(server: Server) -> None:
         short["token"],
         long["token"],
     ]
+
+
+async def test_a_session_rests_on_its_own_token(server: Server) -> None:
+    found: Tokens = server.app.state.tokens
+    ids = [(await made(server, scope))["token"] for scope in ("sums", "audit")]
+    stored = {
+        row.id: row.sha256 for row in await server.coordinator.database.read_rows(select(stored_tokens))
+    }
+    for token, scope in zip(ids, (Scope.SUMS, Scope.AUDIT), strict=True):
+        caller, proof = await found.find_in_force(token)
+        assert (caller.name, set(caller.scopes), proof) == (token, {scope}, stored[token])
+    configured, proof = await found.find_in_force(tokens.CONFIGURED_NAME)
+    assert (set(configured.scopes), proof) == ({Scope.ADMIN}, tokens.hash_configured(SecretStr(TOKEN)))
+    for unknown in ("00000000", ""):
+        with refused("unauthorised"):
+            await found.find_in_force(unknown)
+    without = Tokens(server.coordinator.database, time.time, None, server.folder)
+    with refused("unauthorised"):
+        await without.find_in_force(tokens.CONFIGURED_NAME)
 
 
 async def test_a_token_has_a_name_a_scope_and_an_end(server: Server) -> None:
