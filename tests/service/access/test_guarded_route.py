@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from contextlib import ExitStack
+
 import pytest
 from fastapi import APIRouter
 
@@ -31,3 +34,19 @@ async def test_whatever_may_have_changed_something_counts_as_a_change(server: Se
     assert server.coordinator.changes == before
     assert (await server.cancel("0" * 16)).status_code == 404
     assert server.coordinator.changes != before
+
+
+async def test_a_body_s_room_is_taken_once_it_is_whole_and_given_back_once_it_is_answered(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = list[object]()
+
+    class Recorded:
+        async def enter_room(self, size: int, ending: ExitStack) -> Callable[[], None]:
+            steps.append(size)
+            ending.callback(steps.append, "given back")
+            return lambda: steps.append("whole")
+
+    monkeypatch.setattr(server.app.state, "room", Recorded())
+    assert (await server.client.post("/v1/tokens", content=b"{}")).status_code == 400
+    assert steps == [2, "whole", "given back"]
