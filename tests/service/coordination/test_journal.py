@@ -81,9 +81,12 @@ async def test_a_rewind_is_announced_and_leads_a_late_process_past_the_damage(
     await formed.serve(server, round_id, "m-0")
     seen = server.live(round_id).standing
     assert seen is not None
-    late, first = (Journal(database, blobs, round_id, seen) for _ in range(2))
+    late, first, ahead = (Journal(database, blobs, round_id, seen) for _ in range(3))
+    announced.clear()
     for member in ("m-1", "m-2"):
         await formed.serve(server, round_id, member)
+    assert set(announced) == {round_id}
+    assert await ahead.catch_up() == APPENDED_OUTCOME
     lost = hashlib.sha256(formed.upload_of("m-2")).digest()
     blobs.delete(f"{EVENTS_FOLDER}/{round_id}/{lost.hex()}")
     assert await first.catch_up() == STALLED_OUTCOME
@@ -93,8 +96,10 @@ async def test_a_rewind_is_announced_and_leads_a_late_process_past_the_damage(
     announced.clear()
     assert await first.rewind(1.0) == APPENDED_OUTCOME
     assert announced == [round_id]
-    assert await late.catch_up() == APPENDED_OUTCOME
-    assert late.standing.version == first.standing.version
+    for other in (late, ahead):  # before the damage, and beyond it
+        assert await other.catch_up() == APPENDED_OUTCOME
+        assert isinstance(other.standing, Standing)
+        assert (other.standing.version, other.standing.seen) == (first.standing.version, first.standing.seen)
 
 
 async def test_a_round_stalls_where_an_event_is_missing(server: Server, formed: Party) -> None:
