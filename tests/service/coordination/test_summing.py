@@ -114,6 +114,25 @@ async def test_memory_is_given_back_when_a_round_is_given_up(
     assert held.take_bytes(1 << 20)
 
 
+async def test_a_running_sum_takes_the_bytes_of_its_range(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    await formed.serve(server, round_id, "m-0")
+    here, attempt = server.coordinator, server.live(round_id).attempt
+    sizes = [attempt.chunk_elements(part) * attempt.ring.itemsize for part in range(2)]
+    memory = Memory(sum(sizes) - 1)
+    found = Summing(here.database, here.blobs, memory, round_id, attempt)
+    for part in range(2):
+        chunk = formed.chunks["m-0"][part]
+        found.take_chunk("m-0", part, hashlib.sha256(chunk).digest(), chunk)
+    added = [found.missing_uploads(part, 0) - summing.STORED_UPLOADS_MIN for part in range(2)]
+    assert added == [1, 0]
+    assert not memory.take_bytes(sizes[1])
+    assert memory.take_bytes(sizes[1] - 1)
+    found.discard_running()
+    assert memory.take_bytes(sizes[0])
+    assert not memory.take_bytes(1)
+
+
 async def test_a_chunk_that_was_added_by_half_is_never_in_a_sum(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,8 +217,10 @@ async def test_a_late_writer_changes_nothing(
 
 
 async def test_a_chunk_that_another_process_has_added_is_not_added_again(
-    server: Server, formed: Party
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And of two that write a range at once, or one after another, the range that no row names is deleted."""
+    monkeypatch.setattr(summing, "STORED_UPLOADS_MIN", 1)
     round_id = await formed.open_round(server)
     for member in formed.ids[:3]:
         await formed.serve(server, round_id, member)
@@ -207,12 +228,16 @@ async def test_a_chunk_that_another_process_has_added_is_not_added_again(
     standing = round_.standing
     assert standing is not None
     uploaded = {member: standing.announced[member] for member in standing.uploaded}
-    other = Summing(here.database, here.blobs, Memory(0), round_id, round_.attempt)
+    two = {member: uploaded[member] for member in formed.ids[:2]}
+    other, late = (Summing(here.database, here.blobs, Memory(0), round_id, round_.attempt) for _ in range(2))
     for part in other.parts:
-        assert other.missing_uploads(part, 3) == summing.STORED_UPLOADS_MIN - 3
+        assert other.missing_uploads(part, 3) == 1 - 3
+        await asyncio.gather(*(each.add_stored(part, two) for each in (other, late)))
+        assert (await kept(server))[part] == ('["m-0", "m-1"]', False)
         await other.add_stored(part, uploaded)
-        assert other.missing_uploads(part, 3) == summing.STORED_UPLOADS_MIN
-    assert len(await kept(server)) == len(other.parts)
+        assert other.missing_uploads(part, 3) == 1
+        assert len(here.blobs.list_names(f"sums/{round_id}")) == part + 1
+    assert set((await kept(server)).values()) == {('["m-0", "m-1", "m-2"]', False)}
     assert (await formed.play(server, round_id))["state"] == "done"
     await formed.check_result(server, round_id)
 
