@@ -15,7 +15,7 @@ from service.access.gate import INLINE_HASH_BYTES
 from service.storage.nonces import DELETE_EVERY_S
 from tests.support.party import Party
 from tests.support.refusals import refusal
-from tests.support.serving import Server, Stage, running
+from tests.support.serving import TOKEN, Server, Stage, running
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import parse_message
 from veilsum.protocol.request_signature import Target, content_digest, sign_request
@@ -65,6 +65,15 @@ async def test_a_member_s_path_takes_the_member_s_signature(
     # The operator is no member.
     operator = await server.client.get(asked, headers={"signature": "", "signature-input": ""})
     assert refusal(operator) == (401, "request-unsigned")
+
+
+async def test_an_operator_s_token_stands_behind_its_scheme(server: Server) -> None:
+    headers = {f"{scheme}{TOKEN}": 200 for scheme in ("Bearer ", "bearer ", "Bearer   ")}
+    headers |= dict.fromkeys((f"Basic {TOKEN}", f"Bearer{TOKEN}", TOKEN, "Bearer", "Bearer ", ""), 401)
+    async with server.anonymous() as client:
+        for header, status in headers.items():
+            answer = await client.get("/v1/tokens", headers={"authorization": header})
+            assert answer.status_code == status, header
 
 
 async def test_a_request_is_taken_in_time(server: Server, formed: Party, asked: str) -> None:
