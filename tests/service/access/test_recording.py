@@ -5,6 +5,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from service.access.recording import outcome_of
+from tests.support.clients import Signing, client_of
 from tests.support.party import Party
 from tests.support.serving import Server
 from veilsum.protocol.causes import Cause
@@ -24,6 +25,20 @@ LONGEST = "f" * 64
 )
 def test_a_failure_is_recorded_by_its_cause(error: Exception, outcome: str) -> None:
     assert outcome_of(error) == outcome
+
+
+@pytest.mark.parametrize("ahead_s", [-30.0, 30.0])
+async def test_a_member_s_request_is_a_sign_of_life_of_its_signature_s_time_but_of_no_later_one(
+    server: Server, formed: Party, ahead_s: float
+) -> None:
+    last_heard = server.coordinator.last_heard
+    server.clock.ahead_s += 900.0
+    auth = Signing(lambda: server.clock() + ahead_s, "m-0", formed.keys["m-0"])
+    async with client_of(server.app, {}, auth) as member, server.anonymous() as nobody:
+        for client in (member, nobody):
+            assert (await client.get(f"/v1/cohorts/{formed.cohort}")).status_code == 200
+    heard_s = await last_heard.read_times(formed.federation, ["m-0"])
+    assert heard_s["m-0"] == pytest.approx(server.clock() + min(ahead_s, 0.0), abs=10.0)
 
 
 async def test_an_entry_names_the_caller_s_federation_and_what_the_path_and_the_answer_name(
