@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from service.coordination import liveness
-from service.coordination.liveness import LastHeard
+from service.coordination.liveness import LastHeard, find_decryptors
 from service.storage.database import Database
 from tests.support.clients import KEYS
 from tests.support.party import HOLD, SIX, WITHHOLDING, Party
@@ -219,6 +219,16 @@ async def test_of_all_processes_notes_the_newest_stands(database: Database) -> N
     one.note_request("f", "a", 8.0)
     assert await other.read_times("f", ["a"]) == {"a": 7.0}
     assert await one.read_times("f", ["a"]) == {"a": 8.0}
+
+
+async def test_who_was_heard_from_at_the_very_beginning_of_the_time_was_heard_from(
+    server: Server, formed: Party
+) -> None:
+    attempt, last = server.live(await formed.open_round(server)).attempt, server.coordinator.last_heard
+    for member, signed_s in (("m-1", 1e10 - 60.0), ("m-2", 1e10 - 60.5), ("m-3", 1e10)):
+        last.note_request(formed.federation, member, signed_s)
+    found = await find_decryptors(last, attempt, 60.0, 1e10)
+    assert (found.heard, found.silent) == (2, ("m-0", "m-2", "m-4", "m-5"))
 
 
 async def test_all_requests_of_some_seconds_are_written_at_once(
