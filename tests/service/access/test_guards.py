@@ -115,6 +115,8 @@ def test_the_document_says_who_may_call(document: dict[str, Any]) -> None:
     assert guards.EVERYONE_GUARD.openapi_security == {}
     assert guards.WAITING_GUARD.openapi_security == {"security": [{}, signature]}
     assert guards.READERS_GUARD.openapi_security == {"security": [token, signature]}
+    assert [guard for guard in CALLERS if guard.single_use] == [guards.READERS_GUARD]
+    assert [guard for guard in CALLERS if not guard.limited] == [guards.MACHINES_GUARD]
 
 
 async def finish(server: Server, party: Party, **roster: object) -> str:
