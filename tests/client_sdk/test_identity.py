@@ -21,6 +21,7 @@ from client_sdk.policy import Policy
 from client_sdk.session import ready_of
 from client_sdk.store import Store
 from tests.support.consortium import Consortium
+from tests.support.machine import files_open_in
 from veilsum.protocol.study import HELD_OUT_SHARE
 from veilsum.system.files import make_private
 
@@ -117,12 +118,12 @@ def test_a_card_with_another_id_is_refused(tmp_path: Path) -> None:
 
 def test_one_user_at_a_time(tmp_path: Path) -> None:
     identity = Identity.create(tmp_path, "m")
-    before = len([*Path("/dev/fd").iterdir()])
     identity.lock().release()
+    assert not files_open_in(tmp_path)
     lock = identity.lock()
     with pytest.raises(IdentityError, match="another process"):
         identity.lock()
-    assert len([*Path("/dev/fd").iterdir()]) == before + 1, "files are closed with their locks"
+    assert len(files_open_in(tmp_path)) == 1, "a lock that is refused closes its file"
     script = f"from client_sdk import Identity; Identity.load({str(tmp_path)!r}).lock()"
     other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "another process" in other.stderr

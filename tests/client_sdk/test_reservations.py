@@ -16,7 +16,7 @@ from client_sdk.errors import Misuse, StateError
 from client_sdk.records import NO_IDS_MARK, Selection
 from client_sdk.reservations import Reservations, Run, State
 from tests.support.consortium import Stopped
-from tests.support.machine import Machine
+from tests.support.machine import Machine, files_open_in
 from tests.support.refusals import refused
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.calibration.privacy.accountant import gdp_epsilon
@@ -399,10 +399,10 @@ def test_damage_is_refused_and_never_guessed_at(
     run = reserve(ledger)
     ledger.mark_summed({C})
     harm(tmp_path / "ledger")
-    again, files = Reservations(StateDatabase(tmp_path / "ledger")), len([*Path("/dev/fd").iterdir()])
+    again, opened = Reservations(StateDatabase(tmp_path / "ledger")), files_open_in(tmp_path)
     with pytest.raises(StateError, match=said):
         _ = again.load_rows(run), again.installation
-    assert len([*Path("/dev/fd").iterdir()]) == files
+    assert files_open_in(tmp_path) == opened
 
 
 @pytest.mark.parametrize("early", [True, False])

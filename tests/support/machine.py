@@ -1,8 +1,8 @@
-"""A member's machine that stops at its durable writes."""
+"""A member's machine: the files that a process holds open, and stops at durable writes."""
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,15 @@ from tests.support.consortium import Stopped
 
 LIFE = 17
 """Durable writes from one stop to the next: enough to get further than before."""
+
+
+def files_open_in(folder: Path) -> list[Path]:
+    """List the files in a folder that this process has open, one for each descriptor."""
+    opened = list[Path]()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of this listing
+            opened.append(descriptor.readlink())
+    return [each for each in opened if each.is_relative_to(folder)]
 
 
 class Machine:
