@@ -151,9 +151,11 @@ class Cohort:
         return (*self._past, last)
 
     async def refresh(self) -> None:
-        """Load other processes' changes."""
-        if not self.is_settled and self._database.shared:
-            async with self._lock:
+        """Load other processes' changes, and wait for one of this process that is stored, and so in lists of runs, but not shown yet."""
+        if self.is_settled:
+            return
+        async with self._lock:
+            if self._database.shared:
                 await self._catch_up()
 
     async def load_state(self, not_before_s: float) -> None:

@@ -3,7 +3,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
+from service.storage.tables import cohorts
 from tests.support.forging import again
 from tests.support.party import FOUR, Party
 from tests.support.refusals import refusal
@@ -21,6 +23,35 @@ def changed(party: Party, member: str, **fields: Any) -> Enrolment:
 
 async def put_card(server: Server, party: Party, member: str, card: bytes) -> Any:
     return await server.client.put(f"/v1/cohorts/{party.cohort}/cards/{member}", content=card)
+
+
+async def test_a_manifest_that_is_listed_is_served_though_its_store_has_just_ended(
+    server: Server, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await party.found(server)
+    await party.open_cohort(server)
+    *early, last = party.ids
+    await party.enrol(server, tuple(early))
+    database, stored, go_on = server.coordinator.database, asyncio.Event(), asyncio.Event()
+    write, query = database.write, select(cohorts.c.manifests).where(cohorts.c.id == party.cohort)
+
+    async def pause_after(work: Any) -> Any:
+        result = await write(work)
+        if await database.read_value(query) and not stored.is_set():
+            stored.set()
+            await go_on.wait()
+        return result
+
+    monkeypatch.setattr(database, "write", pause_after)
+    enrolling = asyncio.create_task(party.enrol(server, (last,)))
+    await stored.wait()
+    runs = (await server.client.get(f"{party.where}/runs")).json()["runs"]
+    assert [each["state"] for each in runs] == ["pairing"]
+    asked = asyncio.create_task(server.client.get(f"/v1/cohorts/{party.cohort}/manifest/{last}"))
+    await asyncio.wait([asked], timeout=0.1)
+    go_on.set()
+    await enrolling
+    assert (await asked).status_code == 200
 
 
 @pytest.mark.usefixtures("six")
