@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import filterfalse
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeVar
 
 import structlog
@@ -138,7 +138,7 @@ class FileBlobs(Blobs):
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._unfinished = folder, set[Path]()
-        self._durable = set[Path]()  # folders with names that are durable
+        self._durable = set[str]()  # folders with names that are durable
         make_folder(folder)
         self._place = folder.stat()
 
@@ -150,13 +150,10 @@ class FileBlobs(Blobs):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(path, data)
         # A thread that made one of these folders at the same moment may not have reached its fsync.
-        made = [
-            folder
-            for folder in path.parents
-            if self._folder in folder.parents and folder not in self._durable
-        ]
+        folders = [str(folder) for folder in PurePosixPath(name).parents[:-1]]
+        made = [folder for folder in folders if folder not in self._durable]
         for folder in made:
-            sync_folder(folder.parent)
+            sync_folder((self._folder / folder).parent)
         self._durable.update(made)
 
     def _get(self, name: str) -> bytes:
@@ -169,7 +166,7 @@ class FileBlobs(Blobs):
     def _delete(self, name: str) -> None:
         path = self._folder / name
         if path.is_dir():
-            self._durable.difference_update([f for f in tuple(self._durable) if path in {f, *f.parents}])
+            self._durable -= {each for each in tuple(self._durable) if f"{each}/".startswith(f"{name}/")}
             shutil.rmtree(path)
         elif path.exists():
             path.unlink(missing_ok=True)

@@ -40,9 +40,9 @@ def test_a_blob_is_durable_before_put_returns(tmp_path: Path, monkeypatch: pytes
     assert calls == expected[:3]  # the folders' own names are there
     assert blobs.get("uploads/r/m/0") == b"chunk"
     # What is removed and made again is not there any more.
-    blobs.put("uploads/r/n/0", b"chunk")
+    blobs.put("uploads/r/mn/0", b"chunk")
     blobs.delete("uploads/r/m")
-    for member, synced in (("m", expected[2:4]), ("n", ["fsync folder n"])):
+    for member, synced in (("m", expected[2:4]), ("mn", ["fsync folder mn"])):
         calls.clear()
         blobs.put(f"uploads/r/{member}/0", b"chunk")
         assert calls == ["fsync file", "rename", *synced]
