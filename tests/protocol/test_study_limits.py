@@ -1,12 +1,27 @@
 """The limits of a study's numbers and lists, as the specification states them."""
 
+from collections.abc import Callable
+from math import inf, nextafter
 from typing import Any, get_type_hints
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from veilsum.protocol.statistics import RandomFeaturesFFC, StudyBlock
-from veilsum.protocol.study import Judge, JudgeBins, Question, RecordRules, Windows, Withhold
+from veilsum.protocol.statistics import FFC, RandomFeaturesFFC, StudyBlock
+from veilsum.protocol.study import (
+    COUNT_BITS,
+    JUDGE_BITS,
+    CCVRHead,
+    Judge,
+    JudgeBins,
+    Noise,
+    Notes,
+    Question,
+    RecordRules,
+    Rehearsal,
+    Windows,
+    Withhold,
+)
 
 MONTH_S = 2_592_000
 LIMITS: list[tuple[type[StudyBlock], str, int, int]] = [
@@ -46,6 +61,40 @@ def test_random_features_come_in_pairs() -> None:
     assert not allows(RandomFeaturesFFC, "size", 3)
 
 
-def test_a_study_has_two_to_ten_thousand_classes() -> None:
-    allowed = [allows(Question, "classes", [str(each) for each in range(n)]) for n in (1, 2, 10_000, 10_001)]
+@pytest.mark.parametrize(
+    ("field", "make", "least", "most"),
+    [
+        ("classes", lambda count: [str(each) for each in range(count)], 2, 10_000),
+        ("statistics", lambda count: [FFC()] * count, 1, 3),
+    ],
+)
+def test_a_study_has_this_many_classes_and_statistics(
+    field: str, make: Callable[[int], list[Any]], least: int, most: int
+) -> None:
+    allowed = [allows(Question, field, make(count)) for count in (least - 1, least, most, most + 1)]
     assert allowed == [False, True, True, False]
+
+
+@pytest.mark.parametrize("field", ["purpose", "why_not_listable", "why_not_withheld"])
+def test_a_text_for_people_has_at_most_1024_characters(field: str) -> None:
+    assert [allows(Notes, field, "é" * length) for length in (0, 1024, 1025)] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("block", "field", "most"),
+    [
+        *((block, "epsilon", 10.0) for block in (Noise, Judge)),
+        *((block, "delta", 1e-5) for block in (Noise, Judge)),
+        (CCVRHead, "power", 1.0),
+        (Rehearsal, "tolerance", 1.0),
+    ],
+)
+def test_a_real_of_a_study_is_above_zero_and_has_this_limit(
+    block: type[StudyBlock], field: str, most: float
+) -> None:
+    values = (0.0, nextafter(0, 1), most, nextafter(most, inf))
+    assert [allows(block, field, each) for each in values] == [False, True, True, False]
+
+
+def test_the_ring_of_a_count_has_32_bits_and_that_of_a_judgement_48() -> None:
+    assert (COUNT_BITS, JUDGE_BITS) == (32, 48)
