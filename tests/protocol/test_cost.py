@@ -6,7 +6,15 @@ import pytest
 from tests.support.simulator import Federation, simulated_content, simulated_question, simulated_roster
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.coordinator import Enrolling
-from veilsum.protocol.cost import cost_in_words, cost_of, estimate_cost, in_bytes
+from veilsum.protocol.cost import (
+    ADD_ELEMENT_PS,
+    DIGEST_PS,
+    MASK_PS,
+    cost_in_words,
+    cost_of,
+    estimate_cost,
+    in_bytes,
+)
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import (
@@ -128,6 +136,16 @@ def test_measured_rounds_cost_once_to_twice_the_estimate(
     assert 1 < coordinator_ms / (cost.coordinator_cpu_ns / 1e6) < 2
     assert cost.upload_bytes / 1e6 == pytest.approx(upload_mb, abs=0.1)
     assert cost.stored_bytes == members * cost.upload_bytes
+
+
+def test_each_further_byte_of_a_vector_is_masked_added_and_hashed() -> None:
+    """One of ten members drops out: the coordinator removes nine own masks, and nine that are shared with the dropout."""
+    quorum, more_bytes = Quorum.derive_quorum(10, 10), 4 * 10**6
+    short, long = (estimate_cost(quorum, 9, 1, elements, 32) for elements in (10**6, 2 * 10**6))
+    member_ps = 10 * MASK_PS + DIGEST_PS
+    assert 1000 * (long.member_cpu_ns - short.member_cpu_ns) == more_bytes * member_ps
+    coordinator_ps = 18 * MASK_PS + 9 * (ADD_ELEMENT_PS + DIGEST_PS)
+    assert 1000 * (long.coordinator_cpu_ns - short.coordinator_cpu_ns) == more_bytes * coordinator_ps
 
 
 @pytest.mark.parametrize(

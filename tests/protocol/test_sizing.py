@@ -1,3 +1,4 @@
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ def test_what_every_size_promises(n: int, colluding: int, loss: int, nominated: 
         (-1, {}),
         (61, {}),
         (7, {"present": 8}),
-        (7, {"present": -1}),
+        (3, {"present": -1}),
         (80, {"present": 61}),
         (None, {"present": 7}),
         (None, {"colluders": -1}),
@@ -65,6 +66,12 @@ def test_what_every_size_promises(n: int, colluding: int, loss: int, nominated: 
 def test_our_own_nonsense_is_a_misuse(nominated: int | None, options: dict[str, Any]) -> None:
     with pytest.raises(Misuse):
         sized(60, nominated, **options)
+
+
+@pytest.mark.parametrize(("nominated", "fits"), [(1_000, True), (1_001, False)])
+def test_at_most_a_thousand_members_decrypt(nominated: int, *, fits: bool) -> None:
+    with nullcontext() if fits else refused("cohort-too-small"):
+        assert sized(1_200, nominated).quorum.decryptors == nominated
 
 
 def test_members_other_than_those_sized_for_are_a_misuse() -> None:
