@@ -37,6 +37,7 @@ from veilsum.protocol.messages import (
     Survivor,
     SurvivorSet,
     UploadSummary,
+    VoidRequest,
     Vote,
     parse_message,
     survivors_hash,
@@ -78,10 +79,8 @@ def test_the_roster_may_speak_for_itself() -> None:
 
 @pytest.mark.parametrize("proposed", [True, False])
 def test_receipts_that_cover_different_uploads_name_the_coordinator(*, proposed: bool) -> None:
-    federation = Federation(5 if proposed else 4)
-    if not proposed:
-        federation.tamper = false_edge(federation, "member-2")
-    assert isinstance(federation.run_round().phase, Recovered if proposed else Voided)
+    federation = played(5) if proposed else with_false_edge()
+    assert isinstance(federation.phase, Recovered if proposed else Voided)
 
     def edit(entries: Entries) -> None:
         at = find(entries, Receipt, "member-1")
@@ -192,6 +191,13 @@ def with_false_dealer() -> Federation:
     return federation
 
 
+def with_false_edge() -> Federation:
+    federation = Federation(4)
+    federation.tamper = false_edge(federation, "member-2")
+    federation.run_round()
+    return federation
+
+
 def signed_by_coordinator(form: type[Any], member: str = "", **changes: Any) -> Edit:
     def edit(federation: Federation, entries: Entries) -> None:
         at = find(entries, form, member)
@@ -225,10 +231,15 @@ def drop_report(_: Federation, entries: Entries) -> None:
             lambda _, entries: change(Evictions, context=bytes(32))(entries),
             {"wrong-context"},
         ),
+        (
+            with_false_edge,
+            lambda _, entries: change(VoidRequest, context=bytes(32))(entries),
+            {"wrong-context"},
+        ),
         (lambda: played(**ERASED), drop_report, {"erasure-invalid"}),
         (lambda: played(**LOST), signed_by_coordinator(Lost), {"bad-signature"}),
     ],
-    ids=["report", "refusal", "evictions", "erasure", "lost"],
+    ids=["report", "refusal", "evictions", "void", "erasure", "lost"],
 )
 def test_what_its_sender_did_not_sign_or_does_not_hold_names_the_coordinator(
     play: Callable[[], Federation], edit: Edit, causes: set[str]
