@@ -30,6 +30,7 @@ from veilsum.cli.round_view import progress_line, show_view
 from veilsum.protocol.counting import CountOutcome
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
 from veilsum.protocol.messages.opening import LOST_REASON
+from veilsum.protocol.opening_rules import step_fault
 from veilsum.protocol.rest import CohortView, RoundView, SiteReport, SitesView, SiteView, SpecView
 from veilsum.protocol.study import Content, Question
 from veilsum.study.explain import Quotation, explain_study
@@ -115,7 +116,7 @@ def explain_ends() -> Scene:
 
 
 def explain_over() -> Scene:
-    """Yield why a run is over, by its last attempt."""
+    """Yield why a run is over, and why a member refuses its last step again."""
     question: Question = content_of(whole()).question
     counts = {b"a" * 32: (12, 12), b"b" * 32: (12, 0), b"c" * 32: (12,) * 8, b"d" * 32: (0,) * 8}
     chains: dict[str, tuple[tuple[str, bytes, str], ...]] = {
@@ -136,6 +137,7 @@ def explain_over() -> Scene:
             for place, (step, context, reason) in enumerate(chain)
         ]  # fmt: skip
         yield f"- {name}: {run_over(question, '2026', links, outcome, NO_CONTEXT)}"
+        yield f"- {name}, opened again: {step_fault(question, '2026', chain[-1][0], links)}"
 
 
 # Cohorts
