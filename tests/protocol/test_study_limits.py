@@ -9,8 +9,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from veilsum.protocol.statistics import FFC, RandomFeaturesFFC, StudyBlock
 from veilsum.protocol.study import (
-    COUNT_BITS,
-    JUDGE_BITS,
     CCVRHead,
     Judge,
     JudgeBins,
@@ -94,7 +92,3 @@ def test_a_real_of_a_study_is_above_zero_and_has_this_limit(
 ) -> None:
     values = (0.0, nextafter(0, 1), most, nextafter(most, inf))
     assert [allows(block, field, each) for each in values] == [False, True, True, False]
-
-
-def test_the_ring_of_a_count_has_32_bits_and_that_of_a_judgement_48() -> None:
-    assert (COUNT_BITS, JUDGE_BITS) == (32, 48)
