@@ -97,7 +97,7 @@ def check_semidefinite(
     V is (l, l), U (l, C) and counts (C,), none below 0. `rounding` bounds the spectral norm of what rounding and long sums did to A.
     `in_place` overwrites V.
     """
-    size, largest = len(V) + len(counts), max(np.diagonal(V).max(initial=0), np.max(counts, initial=0))
+    size, largest = len(V) + len(counts), max(np.diagonal(V).max(), counts.max())
     # Cholesky of an n × n matrix succeeds if τ > n(n+1)·eps·max A_ii (Higham 2002, Theorem 10.7), and costs a third
     # of the eigenvalues; its first C steps turn A into the complement.
     tolerance = rounding + size * (size + 1) * FLOAT64_EPS * float(largest) + FLOAT64_EPS
