@@ -165,22 +165,26 @@ def test_honest_sums_pass_and_tampered_ones_are_named(
 
 
 @pytest.mark.parametrize(
-    ("sums", "second_moment", "identity"),
+    ("count", "sums", "second_moment", "identity"),
     [
-        ([1027, 0], [1024, 0, 0], None),
-        ([1028, 0], [1024, 0, 0], "class mass"),
-        ([0, 0], [774, 0, 256], None),
-        ([0, 0], [775, 0, 256], "trace"),
-        ([0, 0], [256, 265, 256], None),
-        ([0, 0], [256, 266, 256], "semidefinite"),
+        (0, [3, 0], [0, 0, 0], None),
+        (0, [4, 0], [0, 0, 0], "class mass"),
+        (1, [1027, 0], [1024, 0, 0], None),
+        (1, [1028, 0], [1024, 0, 0], "class mass"),
+        (1, [0, 0], [774, 0, 256], None),
+        (1, [0, 0], [775, 0, 256], "trace"),
+        (1, [0, 0], [256, 265, 256], None),
+        (1, [0, 0], [256, 266, 256], "semidefinite"),
+        (2**26, [0, 0], [2**35, 2**35 + 2048 + 9, 2**35], None),
+        (2**26, [0, 0], [2**35, 2**35 + 2048 + 10, 2**35], "semidefinite"),
     ],
 )
 def test_half_a_step_a_member_and_term_is_tolerated_and_no_more(
-    sums: list[int], second_moment: list[int], identity: str | None
+    count: int, sums: list[int], second_moment: list[int], identity: str | None
 ) -> None:
-    """Of one record and six members: 3 steps of a sum, 2 · 3 of a trace, 3 · 3 of an eigenvalue."""
+    """Of six members: 3 steps of a sum, 2 · 3 of a trace, 3 · 3 of an eigenvalue. 2²⁶ records add 2 · 1024 by the error of float64."""
     lattice, found = SumsLattice(10), CCVRStatistics(2, 1)
-    found.add_sums(lattice, np.array([1024, *sums, *second_moment]))
+    found.add_sums(lattice, np.array([1024 * count, *sums, *second_moment]))
     assert broken_identity(found, lattice, 6) == identity
 
 
