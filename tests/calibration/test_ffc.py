@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.calibration.records import clouds, ffc, members_of, pooled, total_of
 from veilsum.calibration import CalibrationError, FFCStatistics, solve_ffc
 from veilsum.calibration.errors import (
+    ConfigMismatch,
     LabelOutOfRange,
     LayoutMismatch,
     NonFinite,
@@ -58,9 +59,9 @@ def test_unit_rows_are_added_as_update_adds_them(*, constant: bool) -> None:
     assert (found.counts == plain.counts).all()
 
 
-@pytest.mark.parametrize("constant", [False, True])
-def test_the_vector_of_one_batch_is_that_of_its_sums(*, constant: bool) -> None:
-    rows, labels = clouds(40, 300, 3)
+@pytest.mark.parametrize(("dim", "constant"), [(300, False), (256, True)])
+def test_the_vector_of_one_batch_is_that_of_its_sums(*, dim: int, constant: bool) -> None:
+    rows, labels = clouds(40, dim, 3)
     lattice, statistics = SumsLattice(31), ffc(rows, labels, 3, constant=constant)
     by_strips = statistics.vector(lattice)
     blocks = {"V": statistics.V, "U": statistics.U, "n": statistics.counts.astype(np.float64)}
@@ -86,6 +87,19 @@ def test_batches_merges_and_sums_are_concatenation(*, seed: int, cuts: list[int]
         np.testing.assert_allclose(total.U, whole.U, atol=1e-12)
         assert (total.counts == whole.counts).all()
     assert (whole + whole).records == 2 * whole.records == 80
+
+
+@pytest.mark.parametrize(
+    ("dim", "classes", "constant"), [(5, 3, False), (5, 3, True), (4, 2, True), (4, 3, False)]
+)
+def test_statistics_of_other_settings_do_not_add(*, dim: int, classes: int, constant: bool) -> None:
+    statistics = ffc(*clouds(20, 4, 3), 3, constant=True)
+    before = copy.deepcopy(statistics)
+    other = FFCStatistics(dim, classes, constant=constant)
+    for add in (statistics.merge, statistics.__add__):
+        with pytest.raises(ConfigMismatch):
+            add(other)
+    assert np.array_equal(statistics.V, before.V)
 
 
 def test_memory_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
