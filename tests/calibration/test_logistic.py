@@ -60,6 +60,9 @@ def test_it_stops_after_the_steps_and_where_rounding_hides_any_descent() -> None
     assert not fit_logistic(rows, labels, 2, steps=0).any()
     rough = fit_logistic(rows, labels, 2, tolerance=0.0, penalty=1.0)
     np.testing.assert_allclose(rough, fit_logistic(rows, labels, 2, penalty=1.0, tolerance=1e-8), atol=1e-7)
+    rows, labels = clouds(60, 20, 2, noise=2.0)
+    rows *= np.logspace(-3, 3, 20)  # badly scaled: several thousand steps would be needed
+    assert (fit_logistic(rows, labels, 2) == fit_logistic(rows, labels, 2, steps=1000)).all()
     for records, penalty in ((0, 1.0), (1, 0.0)):
         with pytest.raises(CalibrationError):
             fit_logistic(np.ones((records, 2)), np.zeros(records, np.int64), 2, penalty=penalty)
