@@ -112,6 +112,7 @@ HEADS: dict[str, Head] = {
     "centred random features": KernelHead(RNG.normal(size=(4, 2)), None, (), PHI, centre=CENTRE),
     "centred tukey": TukeyHead(WEIGHTS, None, (), None, unit=True, centre=CENTRE),
     "tukey": TukeyHead(WEIGHTS, BIAS, (), 0.5),
+    "tukey of the first power": TukeyHead(WEIGHTS, BIAS, (), 1.0),
     "tukey of unit features": TukeyHead(WEIGHTS, BIAS, (), None, unit=True),
     "random features": KernelHead(RNG.normal(size=(4, 2)), None, (), PHI),
 }

@@ -49,6 +49,8 @@ def test_the_number_of_features_is_chosen_by_gcv_from_one_upload() -> None:
     sizes = (32, 64, 128)
     errors = [solve_ffc(statistics.first_features(size)).gcv.min() for size in sizes]
     assert solve_random_features(statistics, phi).map.size == sizes[int(np.argmin(errors))]
+    phi = RandomFeatures(6, 6, 1.0, b"round 7")  # its half and its quarter are odd
+    assert solve_random_features(ffc(phi(rows), labels, 3), phi).map.size == 6
     assert head.scores(3 * rows, normalise=True) == pytest.approx(head.scores(rows), abs=1e-9)
 
 

@@ -161,6 +161,9 @@ def test_rows_are_named_from_0_and_five_of_them_at_most() -> None:
     for wrong, shown in ((5, "rows 0, 1, 2, 3, 4 "), (6, "rows 0, 1, 2, 3, 4, … ")):
         with pytest.raises(LabelOutOfRange, match=shown):
             as_labels([3] * wrong, wrong, 3)
+    for wrong, shown in ((5, r"rows 0, 1, 2, 3, 4\D*$"), (6, r"rows 0, 1, 2, 3, 4\D*1\D*$")):
+        with pytest.raises(ZeroRow, match=shown):
+            check_rows(np.zeros((wrong, 2)), normalise=True)
 
 
 def test_blocks_have_so_many_rows_and_numbers_at_most() -> None:

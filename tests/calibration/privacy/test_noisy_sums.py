@@ -119,7 +119,8 @@ def test_what_can_not_be_solved_is_refused() -> None:
     wrong: list[tuple[Any, Any, float, type[Exception]]] = [
         *((V, U, deviation, CalibrationError) for deviation in (0.0, -1.0, math.nan, math.inf)),
         (V, U * math.nan, 1.0, NonFinite),
-        *((each, other, 1.0, ShapeMismatch) for each, other in ((V[:2], U), (V, U[:2]), (V, U[:, 0]))),
+        *((V, each, 1.0, ShapeMismatch) for each in (U[:2], U[:, 0])),
+        *((each, U, 1.0, ShapeMismatch) for each in (V[:2], V[:, :2], V[0])),
     ]
     for each, other, deviation, error in wrong:
         with pytest.raises(error):
