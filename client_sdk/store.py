@@ -190,8 +190,9 @@ class Store:
     def load_pack(self, digest: str) -> bytes | None:
         """Return a canary pack that was fetched before; None if there is none of this SHA-256."""
         path = self._pack_file(digest)
-        content = path.read_bytes() if path.is_file() else b""
-        return content if hashlib.sha256(content).hexdigest() == digest else None
+        if path.is_file() and hashlib.sha256(content := path.read_bytes()).hexdigest() == digest:
+            return content
+        return None
 
     def keep_pack(self, digest: str, content: bytes) -> None:
         """Store a fetched pack: it is needed before every enrolment."""

@@ -180,6 +180,18 @@ def test_a_kept_result_that_was_changed_is_the_folders_fault_and_can_be_fetched_
         assert consortium.finish(round_id).counted
 
 
+@pytest.mark.parametrize("pack", [b"pack", b""])
+def test_a_pack_is_found_once_it_is_kept_and_while_it_is_whole(
+    store: Store, tmp_path: Path, pack: bytes
+) -> None:
+    digest = sha256(pack).hexdigest()
+    assert store.load_pack(digest) is None
+    store.keep_pack(digest, pack)
+    assert store.load_pack(digest) == pack
+    (tmp_path / "state/canaries" / digest).write_bytes(b"other")
+    assert store.load_pack(digest) is None
+
+
 def test_the_history_is_the_newest_whatever_the_cohort(store: Store) -> None:
     assert store.ledger.load_history() == History()
     learned = History(head=b"h" * 32, length=2)
