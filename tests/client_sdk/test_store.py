@@ -14,6 +14,7 @@ from client_sdk.database import STATE_FILE, StateDatabase
 from client_sdk.errors import StateError
 from client_sdk.store import Store
 from tests.support.consortium import Consortium
+from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.member import History
 
 
@@ -178,6 +179,17 @@ def test_a_kept_result_that_was_changed_is_the_folders_fault_and_can_be_fetched_
         else:
             (folder / name).write_bytes(kept)
         assert consortium.finish(round_id).counted
+
+
+def test_what_an_upload_is_derived_from_is_erased_with_the_first_phase_that_does_not_upload(
+    consortium: Consortium,
+) -> None:
+    cohort, store = bytes.fromhex(consortium.enrol()), consortium.open["member-0"].session.store
+    held = store.load_phase(cohort)
+    assert held is not None
+    store.keep_unsent(cohort, SecretBytes(32), bytes(32))
+    store.store_phase(cohort, held.phase, "")
+    assert store.load_unsent(cohort) is None
 
 
 @pytest.mark.parametrize("pack", [b"pack", b""])
