@@ -30,9 +30,13 @@ ROWS = 400
 
 @pytest.fixture
 def judging(stage: Stage, tmp_path: Path) -> Consortium:
-    """Three members of many records, half of which are held out, in a study with a judge."""
+    return make_judging(stage, tmp_path)
+
+
+def make_judging(stage: Stage, folder: Path) -> Consortium:
+    """Make three members of many records, half of which are held out, in a study with a judge."""
     records = {"least": 17, "most": ROWS, "least_per_class": 5, "rows_per_id": 1}
-    consortium = Consortium(stage, tmp_path, held_out=0.5, question={"judge": JUDGE, "records": records})
+    consortium = Consortium(stage, folder, held_out=0.5, question={"judge": JUDGE, "records": records})
     for index, member in enumerate(consortium.ids):
         rng = np.random.default_rng(index)
         labels = rng.integers(0, len(CLASSES), ROWS)
