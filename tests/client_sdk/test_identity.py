@@ -226,9 +226,13 @@ def test_the_held_out_share_is_chosen_once(tmp_path: Path) -> None:
 def test_a_ledger_is_never_in_two_identities_whatever_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
+    """Also if the old identity has lost its other state."""
     old, new = tmp_path / "old", tmp_path / "new"
     Identity.create(old, "m")
     secret, renames, rename = Store(old).ledger.installation.secret, [], Path.rename
+    Store(old).database.store_sealed("card", None, b"card")
+    with closing(sqlite3.connect(old / "state" / STATE_FILE)) as damaged, damaged:
+        damaged.execute("DELETE FROM sealed WHERE name = 'card'")
 
     def interrupted(*_: object) -> bytes:
         raise OSError("No space left on device")
