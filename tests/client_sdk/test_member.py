@@ -193,8 +193,8 @@ def test_both_kinds_of_member_have_the_same_methods() -> None:
     for name in names:
         assert getattr(Member, name).__doc__
         assert (
-            inspect.signature(getattr(Member, name)).parameters.keys()
-            == inspect.signature(getattr(AsyncMember, name)).parameters.keys()
+            inspect.signature(getattr(Member, name)).parameters
+            == inspect.signature(getattr(AsyncMember, name)).parameters
         )
     assert Member.enrol.__doc__ == AsyncMember.enrol.__doc__ == Conversations.enrol.__doc__
 
