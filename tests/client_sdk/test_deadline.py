@@ -29,3 +29,11 @@ def test_a_long_body_arrives_as_it_was_written() -> None:
             while piece := accepted.recv(1 << 16):
                 received += piece
     assert received == body
+
+
+def test_a_deadline_ends_with_its_block() -> None:
+    backend = DeadlineBackend()
+    with socket.create_server(("127.0.0.1", 0)) as server, keep_deadline(5.0):
+        with keep_deadline(0.0), pytest.raises(TimeoutError):
+            backend.connect_tcp(*server.getsockname())
+        backend.connect_tcp(*server.getsockname()).close()

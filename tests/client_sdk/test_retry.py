@@ -71,6 +71,10 @@ A_PAGE = {"content-type": "text/html; charset=utf-8"}
         Response(500, A_PAGE, b"<html>"),
         *(refusal(Fault(Cause.UNAVAILABLE), status=status) for status in (400, 500)),
         *(Response(status) for status in (408, 429, 500, 502, 503, 504)),
+        *(
+            refusal(Fault(Cause.CONFLICT), status=status, cause="brand-new")
+            for status in (408, 429, 502, 503, 504)
+        ),
     ],
 )
 def test_backoff_doubles_to_its_limit(failure: Response | Unreached) -> None:
