@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from client_sdk.enrolment import pair_in_cohort
+from client_sdk.enrolment import pair_in_cohort, report_enrolment
 from client_sdk.errors import Declined, Misuse, NotEnrolled, PeerFault
+from client_sdk.progress import Step
 from client_sdk.session import ready_of
 from tests.support.answers import invited
 from tests.support.consortium import Consortium
@@ -82,6 +83,19 @@ def test_a_cohort_that_formed_without_this_member_is_refused(five: Consortium) -
             pass
     with refused(Cause.UNKNOWN_MEMBER, "member-4"):
         five.alone(five.member("member-4").enrol(cohort))
+
+
+def test_a_wait_is_for_cards_and_then_for_the_pairings_of_those_that_came(five: Consortium) -> None:
+    cohort, session = five.open_cohort(), five.member("member-4").session
+    for flow in five.enrolments(cohort, five.ids[:4]).values():
+        five.run_until(flow, "PUT")
+    five.events.clear()
+    report_enrolment(session, five.operator.cohort(cohort))
+    report_enrolment(session, five.operator.close_cohort(cohort))
+    assert [(each.step, each.done, each.total, each.waiting_for) for _, each in five.events] == [
+        (Step.ENROLLING, 4, 5, ("member-4",)),
+        (Step.PAIRING, 0, 4, five.ids[:4]),
+    ]
 
 
 def test_a_cohort_that_takes_no_cards_is_not_answered(consortium: Consortium) -> None:
