@@ -20,3 +20,15 @@ def test_a_card_counts_the_records_that_the_head_cannot_answer(done: tuple[Conso
     [more] = set(counting) - set(plain)
     assert "1,234" in more
     assert set(plain) <= set(counting)
+
+
+def test_a_card_shows_the_temperature_of_a_head_that_has_one(done: tuple[Consortium, Result]) -> None:
+    consortium, result = done
+    judged = result.judge(Records(*consortium.data("member-0")))
+    tau = judged.calibrated.temperature
+    assert tau is not None
+    shown = [
+        f"softmax(scores/{tau:.4g})" in each.model_card()
+        for each in (judged, result, replace(judged, head_file=None))
+    ]
+    assert shown == [True, False, False]

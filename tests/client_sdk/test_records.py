@@ -325,6 +325,11 @@ def test_a_column_of_twenty_values_is_not_coarse() -> None:
     assert [coarse_columns(np.resize(np.arange(values) + 1.0, (400, 1))) for values in (19, 20)] == [1, 0]
 
 
+def test_of_many_rows_4096_are_looked_at() -> None:
+    flags = np.repeat(np.eye(820), 5, axis=0)  # the last column's rows are too few in any case
+    assert [coarse_columns(flags[:rows]) for rows in (4_096, 4_097)] == [819, 818]
+
+
 def test_one_hot_columns_of_many_categories_are_counted() -> None:
     assert coarse_columns(np.tile(np.eye(200), (10, 1))) == 200
 
