@@ -220,6 +220,7 @@ async def test_an_issuer_that_is_away_is_not_asked_again_at_once(provider: Provi
     assert await cause_of(issuer, token) is None
     provider.stop()
     away = Issuer(provider.trust(), time.time, 60.0)
+    assert await cause_of(away, jwt.encode(provider.claims(), RSA, "RS256")) is Cause.UNAUTHORISED
     assert await cause_of(away, token) is Cause.UNAVAILABLE
 
 
