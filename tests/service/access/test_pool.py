@@ -90,6 +90,11 @@ def test_in_a_full_pool_the_oldest_without_a_head_goes(crowd: Crowd) -> None:
     assert len(crowd.pool.headless) == STRANGERS - 1 == len(crowd.pool.open) - 1
 
 
+def test_the_only_place_of_a_pool_is_for_any_address() -> None:
+    places = [Crowd(Pool(most)).come("192.0.2.1") for most in (1, 2)]
+    assert [place is not None and place.for_probes for place in places] == [False, False]
+
+
 def test_a_pool_of_requests_keeps_places_for_signers_and_probes(crowd: Crowd) -> None:
     clock_s = 0.0
     crowd.pool.clock = lambda: clock_s
