@@ -152,8 +152,9 @@ async def test_a_federation_begins_with_the_operator_and_goes_on_with_the_admin(
         assert (view["roster"], view["members"]) == ("3", list(party.ids))
 
 
+@pytest.mark.parametrize("buffered", [False, True])
 async def test_a_token_that_could_not_be_shown_is_not_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, buffered: bool
 ) -> None:
     database = Sqlite(tmp_path / "db")
     await database.start()
@@ -163,6 +164,10 @@ async def test_a_token_that_could_not_be_shown_is_not_stored(
             return True
 
         def write(self, _: str) -> None:
+            if not buffered:
+                self.flush()
+
+        def flush(self) -> None:
             raise OSError("closed")
 
     with monkeypatch.context() as patched:
