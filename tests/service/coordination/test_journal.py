@@ -4,7 +4,7 @@ import hashlib
 import json
 
 import pytest
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, insert, select, update
 
 from service.coordination.events import Event
 from service.coordination.journal import (
@@ -15,13 +15,14 @@ from service.coordination.journal import (
     Journal,
     begin_round,
     count_rounds,
+    read_counts,
     read_survivors,
 )
 from service.coordination.standing import RoundEnd, Standing, read_view, replay_events
 from service.storage import audit
 from service.storage.faults import seal_text
 from service.storage.tables import events, links, lost_contexts, rounds, sums
-from tests.support.party import Party
+from tests.support.party import COUNTS, Party
 from tests.support.refusals import refused
 from tests.support.serving import Server, carry_out
 from veilsum.protocol.messages import Erasure
@@ -100,6 +101,10 @@ async def test_a_rewind_is_announced_and_leads_a_late_process_past_the_damage(
         assert await other.catch_up() == APPENDED_OUTCOME
         assert isinstance(other.standing, Standing)
         assert (other.standing.version, other.standing.seen) == (first.standing.version, first.standing.seen)
+    live = server.live(round_id)
+    end = RoundEnd(live.current_view(), Erasure(live.attempt.context, ()), None)
+    deed = audit.Deed(1.0, audit.COORDINATOR_ACTOR, "round ended")
+    assert await late.end_round(end, b"link", deed) == APPENDED_OUTCOME, "nothing has come since"
 
 
 async def test_a_round_stalls_where_an_event_is_missing(server: Server, formed: Party) -> None:
@@ -162,6 +167,18 @@ async def test_a_round_is_begun_if_its_federation_had_exactly_the_rounds_that_it
     with refused("conflict", ...):
         await begin_round(database, attempt, 1.0, 0)
     assert await count_rounds(database, formed.federation) == 0
+
+
+async def test_a_count_is_read_while_its_row_is_whole(server: Server, counted: tuple[Party, str]) -> None:
+    database, view = server.coordinator.database, await server.view(counted[1])
+    context = bytes.fromhex(view["context"])
+    found = await read_counts(database, [context, bytes(32)])
+    assert {each: list(outcome.sums) for each, outcome in found.items()} == {context: COUNTS}
+    [row] = await database.read_rows(select(rounds.c.closing, rounds.c.final))
+    whole = row._asdict()
+    for column, value in whole.items():
+        await carry_out(database, update(rounds).values({**whole, column: value[:-1]}))
+        assert await read_counts(database, [context]) == {}, column
 
 
 async def test_only_a_certified_attempt_has_survivors(server: Server, formed: Party, finished: str) -> None:
