@@ -251,6 +251,38 @@ def test_an_agent_answers_no_other_period_than_the_one_it_chose(consortium: Cons
     assert consortium.open["member-0"].ledger() == ()
 
 
+def test_an_agent_of_one_period_sends_no_card_to_a_run_of_another(consortium: Consortium) -> None:
+    agents = consortium.agents(period="p1")
+    assert next_of(consortium, agents, "p2") == {}
+    [other] = consortium.cohorts
+    assert consortium.operator.cohort(other).cards == ()
+    results = next_of(consortium, agents, "p1")
+    assert {type(each) for each in results.values()} == {Result}, results
+
+
+def test_a_run_that_is_shown_no_more_while_the_agent_pairs_elsewhere_does_not_end_it(
+    consortium: Consortium,
+) -> None:
+    periods = {consortium.open_cohort(period): period for period in ("p1", "p2")}
+    first, other = sorted(periods)
+    for flow in consortium.enrolments(first, consortium.ids[1:], periods[first]).values():
+        consortium.run_until(flow, "PUT")
+    agent = agents_of_three_periods(consortium)["member-0"]
+    steps = consortium.until(consortium.open["member-0"].next_result(agent), f"{first}/pairings/member-0")
+    assert consortium.operator.cohort(other).cards == ("member-0",)
+
+    def without_other(shown: Any) -> Any:
+        return {**shown, "runs": [run for run in shown["runs"] if run["cohort"] == first]}
+
+    consortium.shows("GET .*/runs", rewritten(without_other))
+    consortium.holds = False
+    consortium.clock.ahead_s += RUNS_POLL_S
+    before = len(consortium.requests("/runs"))
+    while len(consortium.requests("/runs")) < before + 3:
+        next(steps)
+    steps.close()
+
+
 def test_agents_enrol_and_pair_in_other_runs_while_a_round_lets_them_wait(five: Consortium) -> None:
     other_study = five.make_study({"name": "other"}, loss=90)
     agents = agents_of_three_periods(five)
