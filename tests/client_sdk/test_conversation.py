@@ -20,6 +20,7 @@ from tests.support.refusals import ended, refused
 from tests.support.serving import Stage
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.member import Closed
 from veilsum.protocol.record import sign_record
 from veilsum.protocol.rest import STATE_HEADER
 from veilsum.protocol.round_spec import RoundSpec
@@ -28,7 +29,8 @@ from veilsum.protocol.study import DAY_S
 
 
 def test_a_round_gives_every_member_the_verified_weights_of_the_exact_sum(consortium: Consortium) -> None:
-    round_id = consortium.open_round(consortium.enrol())
+    cohort = consortium.enrol()
+    round_id = consortium.open_round(cohort)
     results = consortium.together(consortium.contributions(round_id))
     pooled = FFCStatistics(DIM, len(CLASSES), normalise=True)
     for member in consortium.ids:
@@ -45,6 +47,8 @@ def test_a_round_gives_every_member_the_verified_weights_of_the_exact_sum(consor
         assert result.evaluate(*consortium.data(member)) > 0.4
         [run] = consortium.open[member].ledger()
         assert (run.state, run.summed) == (State.SPENT, result.evidence.attempt.context)
+        closed = consortium.phase(cohort, Closed, member)
+        assert (closed.vouched_shares, closed.reveals) == ((), ())
         assert consortium.open[member].session.store.unexported_folders() == ()
     assert consortium.total(round_id) == consortium.expected(round_id)
 
@@ -204,3 +208,15 @@ def test_every_wait_says_for_whom_how_many_and_until_when(consortium: Consortium
     assert all(event.waiting_for and event.until_s and event.total == 3 for event in waits)
     assert events[-1].step is Step.DONE
     assert any(e.step is Step.ENROLLING and e.waiting_for for e in events)
+
+
+def test_a_member_whose_upload_comes_too_late_is_told_before_it_waits(five: Consortium) -> None:
+    round_id = five.open_round(five.enrol())
+    flows = five.contributions(round_id)
+    late = five.until(flows.pop("member-4"), "chunks/1", "before")
+    five.together(flows, stuck=five.expiring(round_id))
+    five.events.clear()
+    [result] = five.together({}, started={"member-4": late}).values()
+    assert (type(result), result.counted) == (Result, False)
+    told = [event for _, event in five.events if event.step is Step.WAITING]
+    assert [(event.phase, bool(event.detail)) for event in told] == [("collecting", True)]
