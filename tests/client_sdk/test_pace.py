@@ -89,3 +89,9 @@ def test_news_without_end_is_followed_once_a_second(
         seen += state == "before" and polls
     steps.close()
     assert consortium.clock() - begun_s >= LOOKS - AT_ONCE
+
+
+def test_what_a_member_is_asked_next_is_followed_at_once(consortium: Consortium) -> None:
+    round_id, before = consortium.open_round(consortium.enrol()), len(consortium.clock.pauses)
+    consortium.together(consortium.contributions(round_id))
+    assert consortium.clock.pauses[before:] == []
