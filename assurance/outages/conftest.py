@@ -1,3 +1,3 @@
-from tests.service.conftest import endpoint, servers
+from tests.service.conftest import databases, endpoint, servers
 
-__all__ = ["endpoint", "servers"]
+__all__ = ["databases", "endpoint", "servers"]
