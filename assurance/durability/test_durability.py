@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from assurance.durability.disk import Disk, File, Folder, sync
-from assurance.durability.run import cuts, early, lost, record
+from assurance.durability.run import cuts, lost, record
 from tests.support.servers import lacking
 from tests.support.simulator import of
 
@@ -26,14 +26,10 @@ async def test_nothing_is_acknowledged_before_it_is_on_the_disk(tmp_path: Path) 
     sent = Counter(kinds)
     assert sent.pop("answers") >= 12, "4 receipts, votes and reveals, and what they repeat"
     assert sent == {"roster": 1, "studies": 1, "cards": 4, "pairings": 4, "uploads": 4, "chunks": 4}
-    assert early(found) == []
-    last_of_each = dict(
-        zip(kinds, found, strict=True)
-    )  # including the card that ends enrolment, and the pairing that forms the cohort
-    assert await lost(list(last_of_each.values())) == []
+    assert await lost(found) == []
     for sync_call in ("fsync", "fdatasync", "folders"):
         careless = cuts(trace, tmp_path / "data", tmp_path / sync_call, every=6, deaf=sync_call)
-        assert early(careless), f"without {sync_call} nothing is noticed"
+        assert await lost(careless), f"without {sync_call} nothing is noticed"
 
 
 def test_a_file_that_is_moved_into_place_stays_only_by_three_syncs(tmp_path: Path) -> None:

@@ -19,8 +19,6 @@ _LINE = re.compile(r"(\d+) +(?:<\.\.\. )?(\w+)(?: resumed>|\()(.*)")
 _RESULT = re.compile(r"(.*)\) += (-?\d+)(?: .*)?")
 _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 _UNFINISHED = " <unfinished ...>"
-_VOLATILE = ("-shm",)
-"""SQLite's index of the write-ahead log, which is mapped into memory and rebuilt after a crash."""
 
 
 def command(output: Path) -> tuple[str, ...]:
@@ -90,14 +88,12 @@ class Answer:
         method: of its request.
         path: of its request.
         status: the HTTP status.
-        unsynced: files with changes and folders with new names that a power cut would lose when the answer's first byte left.
         head, body: the parts sent so far.
     """
 
     method: str
     path: str
     status: int
-    unsynced: tuple[str, ...]
     head: bytes = b""
     body: bytes = b""
 
@@ -144,7 +140,7 @@ class Replay:
             self._syncing[call.pid] = node, len(node.pending)
         if call.name == "sendto" and (found := re.match(rb"HTTP/1\.1 (\d{3}) ", call.data)):
             method, path = self._asked.get(call.descriptor, ("", ""))
-            answer = Answer(method, path, int(found[1]), self._unsynced())
+            answer = Answer(method, path, int(found[1]))
             self._answering[call.descriptor] = answer
             return answer
         return None
@@ -259,16 +255,3 @@ class Replay:
                 return None
             return self._open[int(first)][1] / named
         return named.relative_to(self.root) if named.is_relative_to(self.root) else None
-
-    def _unsynced(self) -> tuple[str, ...]:
-        return tuple(_unsynced(self.disk.top, PurePosixPath()))
-
-
-def _unsynced(folder: Folder, path: PurePosixPath) -> Iterator[str]:
-    if any(node is not None for change in folder.pending for node in change.values()):
-        yield f"{path}/"
-    for name, node in folder.names.items():
-        if isinstance(node, Folder):
-            yield from _unsynced(node, path / name)
-        elif node.pending and not name.endswith(_VOLATILE):
-            yield str(path / name)
