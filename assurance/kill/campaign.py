@@ -124,7 +124,7 @@ class Campaign:
             The counts of `killed` by label, and the times to recovery.
         """
         begun, first = time.monotonic(), len(self.gaps_s)
-        fleet = Fleet(self.replicas, fates, fates.killed)
+        fleet = Fleet(self.replicas, fates, fates.killed, fates.passed)
         games = calm = answers = 0
         while not enough(games, fleet, calm):
             async with self._playing(fleet) as (members, client):
@@ -132,6 +132,7 @@ class Campaign:
                 # After a calm game, start new processes: the earlier ones may have died at all due points already.
                 while (calm == calm_before or not enough.calm) and not enough(games, fleet, calm):
                     games, before = games + 1, fleet.killed.total()
+                    fates.games = games
                     await self._game(fleet, members, client)
                     killed = fleet.killed.total() - before
                     calm = 0 if killed else calm + 1
@@ -253,9 +254,9 @@ class Plan:
         plays: the games, in turn.
     """
 
-    times: int = 25
-    random: int = 1000
-    rounds: int = 200
+    times: int = 10
+    random: int = 600
+    rounds: int = 80
     flips: int = 300
     limit_s: float = float("inf")
     plays: tuple[type[Game], ...] = GAMES

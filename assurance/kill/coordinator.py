@@ -40,7 +40,7 @@ create_app()  # fills caches before the fork
 
 CHUNK_ELEMENTS = 8
 """Elements of a chunk, so that small vectors have several chunks."""
-EVEN = 0.5
+LIKELY = 0.8
 """Chance of dying at a due point."""
 ROTTEN = "rot-"
 """Prefix of member names in rounds with flipped bits."""
@@ -69,7 +69,7 @@ def dying(fate: Fate) -> Callable[[str], None]:
 
     def at(label: str) -> None:
         with lock:
-            if fate.spared is not None and label not in fate.spared and coin.random() < EVEN:
+            if fate.spared is not None and label not in fate.spared and coin.random() < LIKELY:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     return at

@@ -8,13 +8,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from assurance.kill.coordinator import Fate
-from tests.support.replicas import Replica, points_of
-
-FEW = 0.12
-"""The share of labels at which a process may die, while all are due."""
+from tests.support.replicas import Replica
 
 
 @dataclass(frozen=True)
@@ -26,12 +24,43 @@ class Doom:
 
 
 @dataclass
+class Trail:
+    """The log of the points that processes pass, read as it grows.
+
+    Attributes:
+        passed: the number of processes that passed each label.
+        last: the label that a process passed last, and when in monotonic time, by process id.
+    """
+
+    log: Path
+    passed: Counter[str]
+    last: dict[int, tuple[str, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._read_to, self._seen = 0, set[tuple[str, str]]()
+
+    def read(self) -> None:
+        """Read what was written since the last call."""
+        if not self.log.exists():
+            return
+        with self.log.open(encoding="ascii") as log:
+            log.seek(self._read_to)
+            lines = log.read().splitlines()
+            self._read_to = log.tell()
+        for at_s, process, label in (line.split(" ", 2) for line in lines):
+            self.passed[label] += (process, label) not in self._seen
+            self._seen.add((process, label))
+            self.last[int(process)] = label, float(at_s)
+
+
+@dataclass
 class Fleet:
     """Replicas, each restarted by a supervisor as soon as it is dead.
 
     Attributes:
         dooms: the planned end of each process, at its start.
         killed: number of deaths by label, and of kills at `RANDOM` times.
+        passed: the number of processes that passed each label, as of the last death.
         faults: processes that ended by themselves.
         deaths_s: monotonic times of the kills.
     """
@@ -39,10 +68,14 @@ class Fleet:
     replicas: list[Replica]
     dooms: Callable[[], Doom]
     killed: Counter[str] = field(default_factory=Counter)
+    passed: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     deaths_s: list[float] = field(default_factory=list)
 
     RANDOM = "any time"
+
+    def __post_init__(self) -> None:
+        self._trail = Trail(self.replicas[0].log, self.passed)
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
@@ -66,7 +99,8 @@ class Fleet:
                 await _exited(replica.process, None)
                 label, at_s = self.RANDOM, time.monotonic()
             else:
-                label, at_s = _last_point(replica)
+                self._trail.read()
+                label, at_s = self._trail.last.get(replica.process.pid, ("its start", time.monotonic()))
             replica.process.join()
             if replica.process.exitcode != -signal.SIGKILL:
                 self.faults.append(
@@ -92,19 +126,15 @@ async def _exited(process: Any, within_s: float | None) -> bool:
     return True
 
 
-def _last_point(replica: Replica) -> tuple[str, float]:
-    """Return where a process died, and when."""
-    found = points_of(replica.log, replica.process.pid)
-    return (found[-1][1], found[-1][0]) if found else ("its start", time.monotonic())
-
-
 @dataclass
 class Fates:
     """Plan dooms from a seed: at points first, then at any time.
 
     Attributes:
-        killed: number of deaths so far by label, counted by the fleet.
-        times: deaths wanted at each label. At a label without deaths, the process always dies.
+        killed: number of deaths so far by label, and
+        passed: the number of processes that passed it, both counted by the fleet.
+        games: number of games begun so far, counted by the campaign.
+        times: deaths wanted at each label. At a label without deaths, each process may die.
         among_s: range of times after its start at which a process is killed from outside; None for never.
         recovered: how often a request was answered after a kill. If none was since the last kill, as on a busy machine, the next
             process lives longer.
@@ -114,6 +144,8 @@ class Fates:
     among_s: tuple[float, float] | None = None
     seed: int = 0
     killed: Counter[str] = field(default_factory=Counter)
+    passed: Counter[str] = field(default_factory=Counter)
+    games: int = 0
     recovered: Callable[[], int] = lambda: 0
 
     def __post_init__(self) -> None:
@@ -122,9 +154,8 @@ class Fates:
     def __call__(self) -> Doom:
         if self.times:
             due = sorted(label for label, count in self.killed.items() if count < self.times)
-            # Few labels at first: a process that dies at each point of its start would never reach a round.
-            chance = max(FEW, 1 - len(due) / max(1, len(self.killed)))
-            chosen = {label for label in due if self._random.random() < chance}
+            # About one death a game at each label: a process that dies at each point of its start would never reach a round.
+            chosen = {label for label in due if self._random.random() * self.passed[label] < self.games}
             return Doom(Fate(frozenset(self.killed) - chosen, self._random.getrandbits(64)))
         if self.among_s is None:
             return Doom()

@@ -61,8 +61,12 @@ ON_SERVERS = {
 }
 """Labels reached only by processes with a common database."""
 
-READING_AGAIN = {"append of damaged", "commit of coordination.summing.Summing.begin_again"}
-"""Labels reached only by a process that finds damage in what was stored before its start."""
+LEFT_BEHIND = {
+    "append of damaged",
+    "commit of coordination.summing.Summing.begin_again",
+    "commit of coordination.jobs._forget_some",
+}
+"""Labels reached only by a process that finds what was left before its start: damage, or the ciphertexts of a failed cohort."""
 
 
 def label_change(
@@ -83,19 +87,19 @@ def label_change(
 
 def commits() -> set[str]:
     """Return a label for each function that writes to the database."""
-    return {f"commit of {name}" for name, call in _calls() if _commits(call)}
+    return {f"commit of {module}.{_worker(name, call)}" for module, name, call in _calls() if _commits(call)}
 
 
 def writers() -> set[str]:
     """Return the functions that put or delete files."""
-    return {name for name, call in _calls() if _writes(call)}
+    return {f"{module}.{name}" for module, name, call in _calls() if _writes(call)}
 
 
 def appends() -> set[str]:
     """Return a label for each kind of event, and of message, in a round's journal."""
     kinds = {
         str(call.args[1].value)
-        for _, call in _calls()
+        for *_, call in _calls()
         if _called(call) == "Event" and len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
     }
     messages = {form.__name__ for form in (*get_args(Answer), Upload, Lost)}
@@ -109,8 +113,8 @@ def reachable() -> set[str]:
 
 
 @cache
-def _calls() -> tuple[tuple[str, ast.Call], ...]:
-    """Return the service's calls, each with the function that it stands in."""
+def _calls() -> tuple[tuple[str, str, ast.Call], ...]:
+    """Return the service's calls, each with the module and the function that it stands in."""
 
     def visit(node: ast.AST, names: tuple[str, ...]) -> Iterator[tuple[str, ast.Call]]:
         for child in ast.iter_child_nodes(node):
@@ -122,18 +126,24 @@ def _calls() -> tuple[tuple[str, ast.Call], ...]:
             yield from visit(child, names)
 
     return tuple(
-        found
+        (".".join(path.relative_to(SERVICE).with_suffix("").parts), *found)
         for path in sorted(SERVICE.rglob("*.py"))
         if "migrations" not in path.parts
-        for found in visit(
-            ast.parse(path.read_text("utf-8")), path.relative_to(SERVICE).with_suffix("").parts
-        )
+        for found in visit(ast.parse(path.read_text("utf-8")), ())
     )
 
 
 def _commits(call: ast.Call) -> bool:
     """Whether a call is `write` of the database."""
     return isinstance(call.func, ast.Attribute) and call.func.attr == "write" and _of(call.func) == "database"
+
+
+def _worker(name: str, call: ast.Call) -> str:
+    """Return the function that a call of `write` is labelled by: the one that asks, or the module's that `partial` is applied to."""
+    match call.args[0]:
+        case ast.Call(func=ast.Name(id="partial"), args=[ast.Name(id=worker), *_]):
+            return worker
+    return name
 
 
 def _of(function: ast.Attribute) -> str:

@@ -18,9 +18,9 @@ PAIRS = ("embedded", "servers")
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--times", type=int, default=25, help="kills at each point")
-    parser.add_argument("--random", type=int, default=1000, help="kills at any time")
-    parser.add_argument("--rounds", type=int, default=200, help="of three replicas")
+    parser.add_argument("--times", type=int, default=10, help="kills at each point")
+    parser.add_argument("--random", type=int, default=600, help="kills at any time")
+    parser.add_argument("--rounds", type=int, default=80, help="of three replicas")
     parser.add_argument("--flips", type=int, default=300, help="of bits in stored chunks and kept sums")
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="for each part")
     parser.add_argument("--pair", choices=PAIRS, action="append")
