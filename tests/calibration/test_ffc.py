@@ -32,6 +32,13 @@ def explicit(rows: Any, labels: Any, classes: int) -> tuple[Any, Any]:
     return V, U
 
 
+def test_no_sum_is_in_its_representation() -> None:
+    rows, labels = clouds(200, 16, 5)
+    words = repr(ffc(rows, labels, 5))
+    assert "200 records" in words
+    assert "array" not in words
+
+
 @pytest.mark.parametrize("constant", [False, True])
 def test_statistics_are_sums_of_outer_products(*, constant: bool) -> None:
     rows, labels = clouds(200, 16, 5)

@@ -17,7 +17,7 @@ from veilsum.calibration import (
     solve_lda,
 )
 from veilsum.calibration.errors import NoRecords, SingularSystem
-from veilsum.calibration.lda import oracle_shrinkage
+from veilsum.calibration.lda import class_moments, oracle_shrinkage
 
 
 def within_of(rows: Any, labels: Any) -> Any:
@@ -101,6 +101,15 @@ def test_real_digits_and_the_prior_of_the_test_set() -> None:
     for head, temperature in ((lda, 1.0), (solve_ffc(statistics), 0.07)):
         adapted = head.with_prior(statistics.counts, prior, temperature=temperature)
         assert hits(adapted, skewed) > hits(head, skewed) + 0.02
+
+
+def test_one_degree_of_freedom_gives_a_covariance() -> None:
+    """Two records of one class and one of another: the covariance is that of the two."""
+    statistics = ffc(np.eye(3), np.array([0, 0, 1]), 2)
+    _, covariance, counts = class_moments(statistics)
+    apart = np.array([1.0, -1.0, 0.0])
+    assert np.allclose(covariance, np.outer(apart, apart) / 2, atol=1e-6)
+    assert counts.tolist() == [2, 1]
 
 
 def test_what_has_no_covariance_is_refused() -> None:

@@ -83,6 +83,11 @@ def test_impossible_maps_are_refused(dim: int, size: int, bandwidth: float) -> N
         RandomFeatures(dim, size, bandwidth, b"")
 
 
+def test_one_dimension_has_random_features() -> None:
+    one, minus = RandomFeatures(1, 4096, 1.0, b"")(np.array([[1.0], [-1.0]]))
+    assert one @ minus == pytest.approx(np.exp(-2), abs=0.05)
+
+
 def test_statistics_of_another_map_are_refused() -> None:
     rows, labels = clouds(40, 4, 2)
     phi, statistics = RandomFeatures(4, 6, 1.0, b""), ffc(rows, labels, 2)

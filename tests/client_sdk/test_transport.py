@@ -489,6 +489,22 @@ async def test_what_a_flow_computes_stays_in_its_thread_until_it_is_cancelled() 
     await driver.close()
 
 
+async def test_a_pause_is_slept() -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    def flow() -> Flow[str]:
+        yield Pause(2.5)
+        return "awake"
+
+    driver = AsyncDriver(URL, sleep=sleep)
+    assert await driver.run(flow()) == "awake"
+    assert slept == [2.5]
+    await driver.close()
+
+
 @pytest.mark.parametrize("lanes", [False, True])
 async def test_a_cancelled_flow_waits_for_its_thread_however_often_it_is_cancelled(*, lanes: bool) -> None:
     begun, goes_on, finished = threading.Event(), threading.Event(), list[str]()

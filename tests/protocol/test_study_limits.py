@@ -92,3 +92,7 @@ def test_a_real_of_a_study_is_above_zero_and_has_this_limit(
 ) -> None:
     values = (0.0, nextafter(0, 1), most, nextafter(most, inf))
     assert [allows(block, field, each) for each in values] == [False, True, True, False]
+
+
+def test_an_attempt_takes_one_window_for_uploads_and_three_for_answers() -> None:
+    assert Windows(enrol=1, upload=60, answer=7).attempt_s == 81
