@@ -131,8 +131,8 @@ class Fates:
     """Plan dooms from a seed: at points first, then at any time.
 
     Attributes:
-        killed: number of deaths so far by label, and
-        passed: the number of processes that passed it, both counted by the fleet.
+        killed: number of deaths so far by label, counted by the fleet.
+        passed: number of processes that passed each label so far, counted by the fleet.
         games: number of games begun so far, counted by the campaign.
         times: deaths wanted at each label. At a label without deaths, each process may die.
         among_s: range of times after its start at which a process is killed from outside; None for never.
