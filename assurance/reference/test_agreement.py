@@ -123,7 +123,7 @@ def spoiled(federation: Lockstep, rng: random.Random, terms: Terms) -> Terms:
     wrong: dict[str, Any] = {
         "latest_end_s": int(federation.now_s) + 1 + rng.choice([1, 30, 90, 31 * 86_400]),
         "material": rng.choice([bytes(32), rng.randbytes(32)]),
-        "step": rng.choice([*federation.content.question.steps, "judge"]),
+        "step": rng.choice(federation.content.question.steps_in(federation.manifest.period)),
         "count": rng.choice([rng.randbytes(32), *(link.context for link in federation.links)]),
     }
     if terms.count != NO_CONTEXT:
@@ -187,8 +187,10 @@ def is_over(federation: Lockstep) -> bool:
 def forged(federation: Lockstep, rng: random.Random) -> None:
     """Show some members openings that break one of the first rules of OPEN."""
     true = federation.opening(federation.terms(federation.next_step()))
-    links = true.links
+    links, question = true.links, federation.content.question
+    others = sorted({*question.steps, "judge"} - {*question.steps_in(federation.manifest.period)})
     fields: list[dict[str, Any]] = [{"cohort": rng.randbytes(32)}, {"sequence": true.sequence + 1}]
+    fields += [{"terms": replace(true.terms, step=step)} for step in others]
     if links:
         place = rng.randrange(len(links))
         other = replace(links[place], reason="another-end", survivors=NO_CONTEXT)
