@@ -154,10 +154,10 @@ def test_who_gets_through(door: Door, tmp_path: Path) -> None:
     with door.client(door.certificate) as client:
         assert client.get("/v1/coordinator").status_code == 200
         assert client.get("/metrics").status_code == 404
-        seen = list(door.limits._full_s)
         # A client's own X-Forwarded-For doesn't change who it is.
         assert client.get("/v1/coordinator", headers={"x-forwarded-for": "192.0.2.1"}).status_code == 200
-    assert seen == list(door.limits._full_s) == ["address 127.0.0.1"]
+    addresses = [who for who in door.limits._full_s if who.startswith("address")]
+    assert addresses == ["address 127.0.0.1"]
 
 
 def test_an_address_has_so_many_requests_at_once(door: Door) -> None:
