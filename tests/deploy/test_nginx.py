@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 import threading
@@ -27,6 +26,7 @@ from service.app import create_app
 from service.settings import Settings
 from tests.support.authority import Authority
 from tests.support.cli import CLASSES, DIM, EXTRACTOR, PERIOD, records
+from tests.support.processes import listens, until
 from tests.support.servers import lacking
 from veilsum.cli.admin import create_admin, revise_draft
 from veilsum.cli.demo.consortium import demo_study
@@ -123,13 +123,7 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     words = [NGINX, "-c", str(config), "-e", str(tmp_path / "error.log"), "-g", f"daemon off; {who}"]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            until_s = time.monotonic() + 10
-            while process.poll() is None and time.monotonic() < until_s:
-                try:
-                    socket.create_connection(("127.0.0.1", port)).close()
-                    break
-                except OSError:
-                    time.sleep(0.02)
+            until(lambda: process.poll() is not None or listens(port))
             assert process.poll() is None, (tmp_path / "error.log").read_text()
             yield Door(url, authority, names(authority.issue("member")), app.state.limits)
         finally:

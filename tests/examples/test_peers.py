@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from sklearn.datasets import load_digits
 
 from client_sdk import Identity, Result
 from tests.support.cli import CLASSES, DIM, PATIENCE_S, TOKEN, CliConsortium
+from tests.support.processes import listens, until
 from tests.support.servers import lacking
 from veilsum.cli.demo.coordinator import free_port
 
@@ -161,6 +163,7 @@ def flower_run(nodes: list[dict[str, str]], settings: dict[str, str], folder: Pa
         start(
             "flower-superlink", "--insecure", "--port", str(port), "--disable-runtime-dependency-installation"
         )
+        until(partial(listens, port))
         for node in nodes:
             config = " ".join(f"{key}={json.dumps(value)}" for key, value in node.items())
             address = f"127.0.0.1:{port}"
