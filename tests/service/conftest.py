@@ -94,8 +94,11 @@ async def database(tmp_path: Path, stores: str) -> AsyncIterator[Database]:
 
 
 def on_both(item: pytest.Item) -> bool:
-    """Whether a test is run on both pairs of stores: if it is marked so, and any with TEST_STORES=both, as in `make both-stores`."""
-    return item.get_closest_marker("both_stores") is not None or os.environ.get("TEST_STORES") == "both"
+    """Whether a test is run on both pairs of stores: if it is marked so, and with TEST_STORES=both, as in `make both-stores`, any that is not
+    marked for files alone.
+    """
+    marked = item.get_closest_marker
+    return bool(marked("both_stores") or (os.environ.get("TEST_STORES") == "both" and not marked("on_files")))
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -103,6 +103,7 @@ async def stored(server: Server) -> dict[str, bytes]:
     return stage.stored()
 
 
+@pytest.mark.on_files
 async def test_every_signed_request_may_arrive_twice_but_a_download_of_a_sum(
     server: Server, party: Party
 ) -> None:

@@ -59,7 +59,7 @@ def flip(blob: Stored, at: int | None = None, bit: int = 0) -> None:
 
 
 def lying(server: Server, folder: str, round_id: str) -> list[Stored]:
-    """Return the stored chunks or ranges of a round."""
+    """Return the stored chunks, ranges or announcements of a round."""
     blobs = server.coordinator.blobs
     folders = [f"{folder}/{round_id}"]
     if folder == "uploads":
@@ -192,7 +192,7 @@ async def test_what_nobody_reads_is_compared_too(server: Server, formed: Party, 
     await formed.next_period(server)
     live = await formed.open_round(server)
     await formed.serve(server, live, "m-0")
-    blobs = [*published(server, finished), *announcements(server, live), *lying(server, "uploads", live)]
+    blobs = [*published(server, finished), *lying(server, "events", live), *lying(server, "uploads", live)]
     flip(blobs[0])
     for blob in blobs[1:]:
         blob.remove() if blob.name.startswith("results") else flip(blob)

@@ -11,8 +11,9 @@ from veilsum.protocol.rest import PreflightView
 
 
 async def kept(server: Server) -> dict[str, int]:
-    """Return the rows of every table except the audit log, which has all of an operator's requests."""
-    names = [table for table in tables.metadata.sorted_tables if table.name not in {"audit", "audit_head"}]
+    """Return the rows of every table, except records of who asked: the audit log, and when members were heard."""
+    records = {"audit", "audit_head", "last_heard"}
+    names = [table for table in tables.metadata.sorted_tables if table.name not in records]
     return {
         table.name: await server.coordinator.database.read_value(select(func.count()).select_from(table))
         for table in names

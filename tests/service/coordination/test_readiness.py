@@ -43,6 +43,7 @@ async def test_every_reason_is_told_and_health_is_another_matter(
     assert REGISTRY.get_sample_value("veilsum_ready") == 0
 
 
+@pytest.mark.on_files
 async def test_a_folder_of_blobs_that_was_removed_does_not_come_back(server: Server) -> None:
     folder = server.folder / "blobs"
     for remove in (lambda: folder.rename(server.folder / "away"), folder.mkdir):
@@ -52,6 +53,7 @@ async def test_a_folder_of_blobs_that_was_removed_does_not_come_back(server: Ser
         assert await failing(server) == {"blobs"}
 
 
+@pytest.mark.on_files
 async def test_a_database_that_was_removed_is_not_written_on(server: Server) -> None:
     file = server.folder / "coordinator.sqlite3"
     file.rename(server.folder / "away")
