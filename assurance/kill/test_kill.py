@@ -35,7 +35,7 @@ def test_killed_coordinators_lose_nothing(pair: str, request: pytest.FixtureRequ
 @pytest.mark.slow
 @pytest.mark.parametrize("play", GAMES[1:])
 def test_further_games_come_out_alike(play: type[Game]) -> None:
-    found = on_pair("embedded", Plan(times=1, random=2, rounds=1, flips=1, limit_s=30.0, plays=(play,)))
+    found = on_pair("embedded", Plan(times=1, random=2, rounds=1, flips=1, limit_s=20.0, plays=(play,)))
     assert found["faults"] == []
     assert found["each_point"]["killed"] >= 3
 
