@@ -13,7 +13,6 @@ from importlib.metadata import version
 from types import FrameType
 from typing import Any
 
-import structlog
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from starlette.datastructures import MutableHeaders
@@ -44,7 +43,7 @@ from service.storage.faults import reword_errors
 from service.storage.nonces import Nonces
 from service.storage.stores import open_stores
 from service.telemetry import logs
-from service.telemetry.logs import LOGGER_NAME, configure_tracing, describe_error, note_answer
+from service.telemetry.logs import configure_tracing, describe_error, log, note_answer
 from service.telemetry.metrics import Exposition, watch_loop
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
@@ -52,7 +51,6 @@ from veilsum.protocol.request_signature import METHODS_WITH_BODY
 from veilsum.protocol.rest import REQUEST_ID_HEADER
 from veilsum.system.files import make_folder
 
-log = structlog.get_logger(LOGGER_NAME)
 MAX_JSON_BYTES = 1 << 20
 REFUSED_ROUNDS = 1024
 """How many rounds' refused requests are counted, by cause, for their pages."""
@@ -147,7 +145,7 @@ def create_app(settings: Settings | None = None, clock: Clock | None = None) -> 
             except Exception as error:
                 app.state.failure = error  # reported better than by a log
                 why = str(error) if isinstance(error, Misuse) else None
-                log.error("start failed", why=why, **describe_error(error))  # noqa: TRY400 - its words stay out
+                log.error("start failed", why=why, **describe_error(error))
                 raise
             with on_stop_signal(coordinator.stop_waiting):
                 yield

@@ -7,13 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-import structlog
 import uvicorn
 
 from service.access.pool import Place, Pool
-from service.telemetry.logs import LOGGER_NAME, describe_error
-
-log = structlog.get_logger(LOGGER_NAME)
+from service.telemetry.logs import describe_error, log
 
 HANDSHAKE_TIMEOUT_S = 10.0
 """How long a client may take for its TLS handshake."""

@@ -2,7 +2,6 @@
 
 import asyncio
 
-import structlog
 from sqlalchemy import func, select
 
 from service.coordination.catalogue import Catalogue
@@ -11,9 +10,7 @@ from service.coordination.rounds import Round
 from service.storage.database import Database
 from service.storage.faults import log_errors
 from service.storage.tables import rounds
-from service.telemetry.logs import LOGGER_NAME, describe_error
-
-log = structlog.get_logger(LOGGER_NAME)
+from service.telemetry.logs import describe_error, log
 
 CHANGES_POLL_S = 5.0
 """Interval of polling for changes by other processes, if no notification came."""

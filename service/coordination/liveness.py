@@ -7,18 +7,16 @@ says nothing new, and a long poll counts from its beginning.
 import asyncio
 from collections.abc import Collection
 
-import structlog
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.http.problems import terms_refused
 from service.storage.database import Database
 from service.storage.tables import last_heard
-from service.telemetry.logs import LOGGER_NAME, describe_error
+from service.telemetry.logs import describe_error, log
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.rest import DecryptorsView, join_names
 
-log = structlog.get_logger(LOGGER_NAME)
 WRITE_HEARD_EVERY_S = 10.0
 """Pause between two writes. A time is this late at other replicas, and may be lost if the process is killed before."""
 _SILENT_REMEDY = "Start their `veilsum member join`"

@@ -6,7 +6,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
-import structlog
 from sqlalchemy import Connection, delete
 
 from service.coordination.coordinator import Coordinator
@@ -16,12 +15,11 @@ from service.storage.clock import CLOCK_DIFFERENCE_MAX_S, CLOCK_STEP_STANDS_S, C
 from service.storage.database import Database
 from service.storage.faults import DamagedRowError
 from service.storage.tables import tokens
-from service.telemetry.logs import LOGGER_NAME, describe_error
+from service.telemetry.logs import describe_error, log
 from service.telemetry.metrics import READY_GAUGE
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 
-log = structlog.get_logger(LOGGER_NAME)
 Check = Callable[[], Awaitable[None]]
 
 CHECKS_CACHED_S = 2.0

@@ -12,8 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from service.coordination.documents import EMPTY_PUBLICATION, Documents, Publication
 from service.coordination.events import Event
 from service.coordination.journal import Appended, Journal, Outcome, Stalled, Unknown
@@ -31,7 +29,7 @@ from service.http.problems import problem_of, wrong_phase
 from service.storage import audit
 from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Batches, Database
-from service.telemetry.logs import LOGGER_NAME
+from service.telemetry.logs import log
 from service.telemetry.metrics import ROUNDS_ENDED
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
@@ -44,8 +42,6 @@ from veilsum.protocol.messages import Message
 from veilsum.protocol.rest import Problem, RoundView, UploadView, round_name
 from veilsum.protocol.shelf import Announced
 from veilsum.protocol.transcript import Transcript
-
-log = structlog.get_logger(LOGGER_NAME)
 
 LIST_PIECE_BYTES = 1 << 17
 """Smallest piece of a long message that is sent by itself."""

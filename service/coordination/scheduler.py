@@ -6,16 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
-import structlog
 from sqlalchemy import ColumnElement, Connection, delete, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.storage.database import Database
 from service.storage.tables import leases
-from service.telemetry.logs import LOGGER_NAME, describe_error
+from service.telemetry.logs import describe_error, log
 from service.telemetry.metrics import JOB_FAILURES
-
-log = structlog.get_logger(LOGGER_NAME)
 
 CLOCK_POLL_S = 15.0
 """Longest sleep before the clock is read again: it may be set while the machine sleeps."""

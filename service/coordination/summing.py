@@ -22,13 +22,12 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import structlog
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
 from service.storage.tables import rounds, sums
-from service.telemetry.logs import LOGGER_NAME, describe_error
+from service.telemetry.logs import describe_error, log
 from service.telemetry.metrics import DAMAGED_COUNT
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
@@ -37,8 +36,6 @@ from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.packing import Buffer, PackingError, add_packed
 from veilsum.protocol.ring import Words
 from veilsum.protocol.shelf import Announced
-
-log = structlog.get_logger(LOGGER_NAME)
 
 Pieces = Iterable[tuple[int, npt.NDArray[np.int64]]]
 """Pieces of a sum, each with the place of its first element."""

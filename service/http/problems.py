@@ -6,7 +6,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -14,14 +13,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from service.http.callers import ANONYMOUS_CALLER, TooMany
-from service.telemetry.logs import LOGGER_NAME, describe_error, round_in
+from service.telemetry.logs import describe_error, log, round_in
 from service.telemetry.metrics import REFUSALS_COUNT
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.forms import in_words
 from veilsum.protocol.rest import PROBLEM_BASE, PROBLEM_TYPE, Problem
-
-log = structlog.get_logger(LOGGER_NAME)
 
 _STATUS_OF_CAUSE = {
     Cause.MALFORMED_REQUEST: 400,

@@ -13,15 +13,11 @@ from itertools import filterfalse
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeVar
 
-import structlog
-
 from service.http.metering import in_thread
-from service.telemetry.logs import LOGGER_NAME
+from service.telemetry.logs import log
 from service.telemetry.metrics import DAMAGED_COUNT, measure_operation
 from veilsum.protocol.errors import Misuse
 from veilsum.system.files import is_unfinished, make_folder, sync_folder, write_durably
-
-log = structlog.get_logger(LOGGER_NAME)
 
 _NAME_PART = re.compile(r"[0-9A-Za-z-]{1,128}")
 READ_PIECE_BYTES = 1 << 20

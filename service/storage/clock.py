@@ -4,15 +4,12 @@ import asyncio
 import time
 from collections.abc import Callable
 
-import structlog
 from sqlalchemy import select
 
 from service.storage.database import Database
 from service.storage.faults import log_errors
-from service.telemetry.logs import LOGGER_NAME
+from service.telemetry.logs import log
 from service.telemetry.metrics import CLOCK_DIFFERENCE
-
-log = structlog.get_logger(LOGGER_NAME)
 
 CLOCK_READING_S = 10.0
 """Seconds between two readings of the database's clock."""

@@ -10,16 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
-import structlog
 from sqlalchemy import ColumnElement, Connection, Executable, Table
 
 from service.http.metering import charge_task
 from service.storage import migrating
 from service.storage.faults import Quarantine
-from service.telemetry.logs import LOGGER_NAME
+from service.telemetry.logs import log
 from service.telemetry.metrics import DAMAGED_COUNT, measure_operation
-
-log = structlog.get_logger(LOGGER_NAME)
 
 MIGRATION_S = 3600.0
 """Time limit for a change of the tables."""

@@ -9,15 +9,12 @@ from socket import gaierror
 from ssl import SSLError
 
 import asyncpg
-import structlog
 from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
-from service.telemetry.logs import LOGGER_NAME, describe_error
+from service.telemetry.logs import describe_error, log
 from service.telemetry.metrics import DAMAGED_COUNT
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
-
-log = structlog.get_logger(LOGGER_NAME)
 
 _FULL_ADVICE = "can't write, because its disk is full: make room and start again"
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})

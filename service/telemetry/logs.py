@@ -21,7 +21,7 @@ from service.telemetry.metrics import REQUEST_SECONDS
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.forms import ROUND_PATTERN
 
-LOGGER_NAME = "veilsum.service"
+log = structlog.get_logger()
 _SERVER_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.asgi")
 
 
@@ -46,7 +46,7 @@ def configure_logs(stream: TextIO | None = None, *, quiet: bool = False) -> None
     structlog.configure(
         processors=[*shared, structlog.processors.JSONRenderer()],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: structlog.PrintLogger(stream or sys.stdout),
+        logger_factory=lambda: structlog.PrintLogger(stream or sys.stdout),
     )
     handler = logging.StreamHandler(stream or sys.stdout)
     handler.setFormatter(
@@ -83,7 +83,6 @@ def _without_words(_logger: WrappedLogger, _method: str, event: EventDict) -> Ev
     return event
 
 
-log = structlog.get_logger(LOGGER_NAME)
 _KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 _QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 """Routes that probes request every few seconds."""

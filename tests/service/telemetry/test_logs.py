@@ -1,8 +1,6 @@
 import io
 import logging
 
-import structlog
-
 from service.telemetry import logs
 from tests.service.telemetry.conftest import Lines
 
@@ -10,7 +8,7 @@ CANARY = "canary-5f1d"
 
 
 def test_ours_and_the_servers_lines_are_json_with_level_and_time(lines: Lines) -> None:
-    structlog.get_logger(logs.LOGGER_NAME).info("round ended", round="00ff")
+    logs.log.info("round ended", round="00ff")
     logging.getLogger("uvicorn.error").info("process [%d] started", 7)
     logging.getLogger("uvicorn.access").info("GET /%s", CANARY)  # left out: ours have no paths
     ours, servers = lines()
@@ -24,7 +22,7 @@ def test_an_errors_words_stay_out_whoever_logs_it(stream: io.StringIO, lines: Li
         int(CANARY)
     except ValueError as error:
         logging.getLogger("uvicorn.error").exception("it failed\n")
-        structlog.get_logger(logs.LOGGER_NAME).error("request failed", exc_info=error)
+        logs.log.error("request failed", exc_info=error)
     logging.getLogger("uvicorn.error").error("Traceback (most recent call last):\n  %s", CANARY)
     server, ours, written = lines()
     assert server["event"] == "it failed"
