@@ -278,9 +278,11 @@ class LiveRound(Round):
 
     @property
     def recovered(self) -> Recovered | None:
-        """The phase that only waits for the coordinator's own arithmetic; None in another phase."""
+        """The phase that only waits for the coordinator's own arithmetic; None in another phase, and while the round stalls."""
         standing = self.standing
-        return standing.phase if standing and isinstance(standing.phase, Recovered) else None
+        if standing is None or standing.stall:
+            return None
+        return standing.phase if isinstance(standing.phase, Recovered) else None
 
     # What members and operators do
 
@@ -417,8 +419,8 @@ class LiveRound(Round):
     async def _store_end(
         self, state: str, fault: Problem | None, now_s: float, outcome: Publication = EMPTY_PUBLICATION
     ) -> None:
-        """Store the end, after the events of other processes, unless one of them has ended the round."""
-        while (standing := self.standing) is not None:
+        """Store the end, after the events of other processes, unless one of them has ended the round or it stalls."""
+        while (standing := self.standing) is not None and not standing.stall:
             assert isinstance(standing.phase, Ended)
             closing = standing.phase.closing
             signed = await asyncio.to_thread(standing.transcript.sign, self._host.key, self.attempt.context)

@@ -136,8 +136,8 @@ class Standing(Snapshot):
 
     @property
     def sumless_end(self) -> PeerFault | None:
-        """Why the phase ends the round without a sum; None if it does not."""
-        return self.phase.fault if isinstance(self.phase, SUMLESS_ENDS) else None
+        """Why the phase ends the round without a sum; None if it does not, and while the round stalls."""
+        return self.phase.fault if isinstance(self.phase, SUMLESS_ENDS) and not self.stall else None
 
     @property
     def announced(self) -> Mapping[str, Announced]:

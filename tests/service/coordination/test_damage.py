@@ -1,5 +1,6 @@
 """No damaged byte of a chunk or a range enters a signed sum: it is sent or computed again, or the attempt ends and says why."""
 
+import asyncio
 import random
 import re
 from collections.abc import Callable
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from service.coordination import jobs, summing
+from service.coordination import jobs, solving, summing
+from service.coordination.documents import Publication
 from service.coordination.jobs import Jobs
-from service.coordination.rounds import Round
+from service.coordination.rounds import LiveRound, Round
 from service.coordination.summing import Memory, Summing, chunk_name
 from service.storage import blobs as storage_blobs
 from service.storage.blobs import Blobs
@@ -312,6 +314,42 @@ async def test_a_round_with_a_damaged_event_can_be_cancelled(
     async with running(past.folder) as server:  # and what it left out stays left out
         assert (await party.play(server, round_id))["state"] == "voided"
         await party.open_round(server)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["recovered", "voided"])
+async def test_a_round_with_a_damaged_event_before_its_end_can_be_cancelled(
+    stopped: Callable[[str], Past], monkeypatch: pytest.MonkeyPatch, *, is_cancelled: bool
+) -> None:
+    past = stopped("formed")
+    party = past.party
+
+    def broken(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    async def forget(*_: object) -> None:
+        pass
+
+    with monkeypatch.context() as patched:
+        patched.setattr(solving, "solve_sum", broken)
+        patched.setattr(LiveRound, "_end_without_sum", forget)
+        async with running(past.folder) as server:
+            round_id = await party.open_round(server)
+            if is_cancelled:
+                await party.play_until(server, round_id, "checking")
+                await server.cancel(round_id)
+                for member in party.ids:
+                    await party.serve(server, round_id, member)
+            else:
+                await party.play_until(server, round_id, "recovered")
+    [(number,)] = run_sql(past.folder, "SELECT max(number) + 1 FROM events WHERE round = ?", round_id)
+    damaged = "INSERT INTO events VALUES (?, ?, 0, 'refused', ?)"
+    run_sql(past.folder, damaged, round_id, number, b"not JSON")
+    async with running(past.folder) as server:
+        await check_stalled(server, party, round_id)
+        async with asyncio.timeout(10):
+            await server.live(round_id).store_result(Publication(), 1.0)  # of work that began earlier
+            await server.cancel(round_id)
+            assert (await server.until(round_id))["ended"]
 
 
 @pytest.mark.parametrize(
