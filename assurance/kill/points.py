@@ -52,7 +52,7 @@ EXCEPTIONS = {
     "put of heads": "stored before the round that names them by their digest, and answered afterwards",
     "put of canaries": "stored under the digest that a study names, and answered afterwards; the admin publishes again",
     "put of sites": "a site's report of a rehearsal, on which nothing rests; it is sent again with the next upload",
-    "commit of storage.nonces.Nonces._take_batch": "only a member's download of a sum stores a nonce; one that was not kept lets it be sent again",
+    "commit of storage.nonces.Nonces.use_nonce": "only a member's download of a sum stores a nonce; one that was not kept lets it be sent again",
 }
 """Labels that no game reaches, and why that is acceptable."""
 ON_SERVERS = {

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, bindparam, delete, select
+from sqlalchemy import Connection, delete, select
 
-from service.storage.database import Batches, Database
+from service.storage.database import Database
 from service.storage.tables import nonces
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -22,11 +22,6 @@ CLOCK_SKEW_MAX_S = 60.0
 """Time that a nonce outlives its request, because another process's clock may be behind."""
 _EXPIRY_MARK = ""
 """Marks the row with the expiry up to which a signer's nonces were deleted."""
-_EXPIRIES_SQL = select(nonces.c.signer, nonces.c.expires_s).where(
-    nonces.c.nonce == _EXPIRY_MARK, nonces.c.signer.in_(bindparam("signers", expanding=True))
-)
-
-
 @dataclass(frozen=True)
 class Nonce:
     """One signer's nonce, and the Unix time in seconds at which its request expires."""
@@ -43,38 +38,29 @@ class Nonces:
         self, database: Database, now: Callable[[], float], steady: Callable[[], float] = time.monotonic
     ) -> None:
         self._database, self._now, self._steady = database, now, steady
-        self._batches = Batches(self._take_batch)
         self._looked_s = steady()
 
     async def use_nonce(self, nonce: Nonce) -> None:
         """Take a nonce. Raises PeerFault: request-replayed if it was used, clock-skew if its record may have been deleted."""
-        await self._batches.put_item(nonce)
-
-    async def _take_batch(self, batch: list[Nonce]) -> list[PeerFault | None]:
-        """Return the refusal of each nonce; None for a new one."""
-        first = {(each.signer, each.nonce): each for each in reversed(batch)}
-        # In order, so that two processes with the same nonces never wait for each other.
-        rows = [vars(each) for _, each in sorted(first.items())]
         forget = self._steady() >= self._looked_s + DELETE_EVERY_S
         if forget:
             self._looked_s = self._steady()
+        deleted_until = select(nonces.c.expires_s).where(
+            nonces.c.signer == nonce.signer, nonces.c.nonce == _EXPIRY_MARK
+        )
 
-        def take(connection: Connection) -> tuple[set[tuple[str, ...]], dict[str, float]]:
+        def take(connection: Connection) -> PeerFault | None:
             if forget:
                 self._delete_expired(connection)
-            fresh = self._database.add_all(connection, nonces, rows)
+            is_new = self._database.add_row(connection, nonces, vars(nonce))
             # After the insert: another process may have deleted nonces meanwhile.
-            found = connection.execute(_EXPIRIES_SQL, {"signers": sorted({each.signer for each in batch})})
-            return fresh, {row.signer: row.expires_s for row in found}
+            until_s = connection.execute(deleted_until).scalar_one_or_none()
+            if until_s is not None and nonce.expires_s <= until_s:
+                return _late_fault(nonce)
+            return None if is_new else _replayed_fault(nonce)
 
-        fresh, until_s = await self._database.write(take)
-        faults = list[PeerFault | None]()
-        for each in batch:
-            late = each.expires_s <= until_s.get(each.signer, -math.inf)
-            new = (each.signer, each.nonce) in fresh
-            faults.append(_late_fault(each) if late else None if new else _replayed_fault(each))
-            fresh.discard((each.signer, each.nonce))  # of a nonce twice in the batch, the first is taken
-        return faults
+        if (fault := await self._database.write(take)) is not None:
+            raise fault
 
     def _delete_expired(self, connection: Connection) -> None:
         self._database.lock_alone(connection, "nonces")
