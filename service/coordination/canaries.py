@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 
-from service.http.problems import not_found
+from service.http.problems import not_found, storage_damaged
 from service.storage.blobs import Blobs, DamagedBlobError
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
@@ -49,8 +49,6 @@ def read_pack(blobs: Blobs, federation: str, pack: str) -> tuple[int, Iterator[b
             "canary pack in this federation: have the admin publish it, `veilsum admin publish STUDY.bin PACK.zip`"
         ) from None
     except DamagedBlobError:
-        raise PeerFault(
-            Cause.STORAGE_DAMAGED,
-            f"the coordinator's storage has changed canary pack {pack}; the admin can publish it again",
-            ["coordinator"],
+        raise storage_damaged(
+            f"the coordinator's storage has changed canary pack {pack}; the admin can publish it again"
         ) from None

@@ -11,7 +11,7 @@ from sqlalchemy import Column, Connection, Table, delete, select, update
 from service.coordination.rounds import LiveRound
 from service.coordination.watch import Watch
 from service.http.metering import in_thread
-from service.http.problems import problem_of, wrong_phase
+from service.http.problems import problem_of, storage_damaged, wrong_phase
 from service.storage.database import Database
 from service.storage.tables import cards, ciphertexts, cohorts, pairings
 from veilsum.protocol.attempt import cohort_sizes, read_quorum
@@ -433,7 +433,7 @@ class Cohort:
             # Not in the order of SQL, which depends on the database's collation.
             shown = sorted(map(ShownCiphertext.from_bytes, bodies), key=lambda each: each.member)
             if tuple(each.member for each in shown) != senders_to(manifest, member):
-                raise PeerFault(Cause.STORAGE_DAMAGED, f"{len(shown)} ciphertexts for {member} are stored")
+                raise storage_damaged(f"{len(shown)} ciphertexts for {member} are stored")
             return Ciphertexts(manifest.hash, tuple(shown)).to_bytes()
 
         with self._database.quarantine.quarantine_errors(f"ciphertexts for {member} in cohort {self.id}"):

@@ -16,11 +16,10 @@ from sqlalchemy import select
 from service.coordination.catalogue import Catalogue
 from service.coordination.documents import HEAD_DOCUMENT, SUMS_DOCUMENT
 from service.coordination.rounds import Round
-from service.http.problems import not_found, terms_refused
+from service.http.problems import not_found, storage_damaged, terms_refused
 from service.storage.blobs import Blobs, DamagedBlobError, in_blob_thread
 from service.storage.database import Database
 from service.storage.tables import rounds
-from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.record import (
@@ -158,10 +157,8 @@ def stored_record(name: str, blobs: Blobs, coordinator: bytes) -> CombinedRecord
         raise not_found("combination") from None
     except (ValueError, PeerFault) as error:
         blobs.note_damage(blob)
-        raise PeerFault(
-            Cause.STORAGE_DAMAGED,
-            f"the coordinator's storage changed the record of combination {name}; no member is at fault. Combine its rounds again",
-            ["coordinator"],
+        raise storage_damaged(
+            f"the coordinator's storage changed the record of combination {name}; no member is at fault. Combine its rounds again"
         ) from error
     blobs.damaged.pop(blob, None)
     return record
@@ -185,10 +182,8 @@ def stored_weights(name: str, blobs: Blobs, coordinator: bytes) -> tuple[int, It
     try:
         return blobs.read_checked(_part_name(record, HEAD_DOCUMENT), record.head)
     except (FileNotFoundError, DamagedBlobError):
-        raise PeerFault(
-            Cause.STORAGE_DAMAGED,
-            f"the coordinator's storage has lost or changed the head of combination {name}; no member is at fault",
-            ["coordinator"],
+        raise storage_damaged(
+            f"the coordinator's storage has lost or changed the head of combination {name}; no member is at fault"
         ) from None
 
 

@@ -7,9 +7,8 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from service.http.problems import wrong_phase
+from service.http.problems import storage_damaged, wrong_phase
 from service.storage.blobs import Blobs, DamagedBlobError
-from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.record import ResultRecord
 from veilsum.protocol.rest import RoundView
@@ -134,11 +133,9 @@ class Documents:
             yield blob, self.known_digests.get(name)
 
     def _damage_fault(self, name: str) -> PeerFault:
-        return PeerFault(
-            Cause.STORAGE_DAMAGED,
+        return storage_damaged(
             f"the coordinator's storage has lost or changed the {name} of round {self.round_id}; no member is at fault. "
-            "The operator can restore it from a backup",
-            ["coordinator"],
+            "The operator can restore it from a backup"
         )
 
     def _check_done(self) -> None:

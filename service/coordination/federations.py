@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Select, String, bindparam, delete, func, sele
 
 from service.coordination.cache import Recent
 from service.http.metering import in_thread
-from service.http.problems import not_found
+from service.http.problems import not_found, storage_damaged
 from service.storage.database import Database
 from service.storage.faults import DamagedRowError, check_named
 from service.storage.tables import cohorts, events, links, lost_contexts, rosters, rounds, studies, sums
@@ -300,7 +300,7 @@ class Federations:
             async for key in self._list_study_keys(federation):
                 if has_signed(key, found):
                     return found
-            raise PeerFault(Cause.STORAGE_DAMAGED, "no roster names the key of its signature")
+            raise storage_damaged("no roster names the key of its signature")
 
     async def _list_study_keys(self, federation: str) -> AsyncIterator[bytes]:
         """Yield the study keys of the federation's rosters, the newest first, less those that can't be read."""

@@ -19,13 +19,12 @@ from service.coordination.rounds import LiveRound, Round
 from service.coordination.scheduler import Job
 from service.coordination.scrubbing import SCRUB_BYTES_PER_S, find_damaged_blobs
 from service.coordination.summing import DamagedChunkError, DamagedRangeError, Pieces
-from service.http.problems import problem_of
+from service.http.problems import problem_of, storage_damaged
 from service.storage import audit
 from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
 from service.storage.faults import DamagedRowError
 from service.storage.tables import ciphertexts, cohorts, rounds
-from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.counting import CountOutcome
 from veilsum.protocol.errors import PeerFault
@@ -190,10 +189,8 @@ class Jobs:
         counts = await read_counts(self._database, attempt.terms.counts)
         material = await self._catalogue.material_of(attempt)
         if material is not None and hashlib.sha256(material).digest() != attempt.terms.material:
-            raise PeerFault(
-                Cause.STORAGE_DAMAGED,
-                "the coordinator's storage does not have the material that this step's terms name; no member is at fault",
-                ["coordinator"],
+            raise storage_damaged(
+                "the coordinator's storage does not have the material that this step's terms name; no member is at fault"
             )
         solve = partial(
             solving.solve_sum,

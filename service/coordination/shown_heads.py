@@ -2,7 +2,7 @@
 
 import hashlib
 
-from service.http.problems import not_found, terms_refused
+from service.http.problems import not_found, storage_damaged, terms_refused
 from service.storage.blobs import Blobs, DamagedBlobError
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -33,8 +33,6 @@ def read_heads(blobs: Blobs, cohort: str, heads: str) -> bytes:
     except FileNotFoundError:
         raise not_found("heads of this SHA-256 for the cohort: store them first") from None
     except DamagedBlobError:
-        raise PeerFault(
-            Cause.STORAGE_DAMAGED,
-            f"the coordinator's storage has changed the heads {heads}; the operator can store them again",
-            ["coordinator"],
+        raise storage_damaged(
+            f"the coordinator's storage has changed the heads {heads}; the operator can store them again"
         ) from None

@@ -14,7 +14,7 @@ from fastapi.sse import format_sse_event
 from sqlalchemy import Row
 
 from service.coordination.events import Event
-from service.http.problems import problem_of, wrong_phase
+from service.http.problems import problem_of, storage_damaged, wrong_phase
 from service.storage.faults import check_named, seal_text, unseal_text
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
@@ -75,7 +75,7 @@ class Stall:
             what = "a member's announcement"
             how = "The round continues once that member sends it again, as it is asked to. You can also cancel the round"
         detail = f"the coordinator's storage has lost {what}. {how}; otherwise it ends at its latest end. No member is at fault"
-        return cls(PeerFault(Cause.STORAGE_DAMAGED, detail, ["coordinator"]), digest)
+        return cls(storage_damaged(detail), digest)
 
 
 class Snapshot:
@@ -359,7 +359,7 @@ def read_closing(body: bytes) -> Closing:
     """Parse what closed an attempt. Raises PeerFault if it is damaged."""
     closing = parse_message(body)
     if not isinstance(closing, Closing):
-        raise PeerFault(Cause.STORAGE_DAMAGED, "the row holds another message")
+        raise storage_damaged("the row holds another message")
     return closing
 
 

@@ -97,6 +97,11 @@ def terms_refused(detail: str) -> PeerFault:
     return PeerFault(Cause.TERMS_REFUSED, detail)
 
 
+def storage_damaged(detail: str) -> PeerFault:
+    """Make a fault for what storage has lost or changed; no member is at fault."""
+    return PeerFault(Cause.STORAGE_DAMAGED, detail, ["coordinator"])
+
+
 def not_found(what: str) -> PeerFault:
     """Make a fault for an unknown name."""
     return PeerFault(Cause.NOT_FOUND, f"there is no such {what}")

@@ -11,6 +11,7 @@ from ssl import SSLError
 import asyncpg
 from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
+from service.http.problems import storage_damaged
 from service.telemetry.logs import describe_error, log
 from service.telemetry.metrics import DAMAGED_COUNT
 from veilsum.protocol.causes import Cause
@@ -91,7 +92,7 @@ class DamagedRowError(PeerFault):
 def check_named(stored: str, found: str) -> None:
     """Refuse a row (storage-damaged) whose content has another name than its key."""
     if stored != found:
-        raise PeerFault(Cause.STORAGE_DAMAGED, f"the row of {stored} holds {found}")
+        raise storage_damaged(f"the row of {stored} holds {found}")
 
 
 def seal_text(text: str) -> str:
@@ -103,7 +104,7 @@ def unseal_text(stored: str) -> str:
     """Return a sealed text. Raises PeerFault(storage-damaged) if it has changed."""
     _, _, text = stored.partition(" ")
     if seal_text(text) != stored:
-        raise PeerFault(Cause.STORAGE_DAMAGED, "the row's checksum does not match its text")
+        raise storage_damaged("the row's checksum does not match its text")
     return text
 
 

@@ -22,6 +22,8 @@ CLOCK_SKEW_MAX_S = 60.0
 """Time that a nonce outlives its request, because another process's clock may be behind."""
 _EXPIRY_MARK = ""
 """Marks the row with the expiry up to which a signer's nonces were deleted."""
+
+
 @dataclass(frozen=True)
 class Nonce:
     """One signer's nonce, and the Unix time in seconds at which its request expires."""
