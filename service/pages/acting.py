@@ -18,11 +18,11 @@ from service.pages import session
 from service.pages.rendering import PAGE_HEADERS, render_page
 from service.pages.routes import page_numbers
 from service.pages.session import SIGNED_IN_OR_NOT
-from service.routes.common import Here, TheRound, in_pieces
+from service.routes.common import Here, TheRound, check_media_type, in_pieces
 from service.storage.audit import Audit, Choice
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.rest import OCTETS_TYPE, SAFETENSORS_TYPE, CancelRequest, Scope
+from veilsum.protocol.rest import SAFETENSORS_TYPE, CancelRequest, Scope
 
 router = APIRouter(
     include_in_schema=False,
@@ -37,9 +37,7 @@ EXTENSION_MAX_MINUTES = 366 * 24 * 60
 
 async def parse_form(request: Request) -> dict[str, str]:
     """Parse a form; the last field of a name wins. Raises PeerFault(malformed-request) for another body."""
-    kind = request.headers.get("content-type", OCTETS_TYPE).partition(";")[0].strip().lower()
-    if kind != FORM_TYPE:
-        raise PeerFault(Cause.MALFORMED_REQUEST, f"send this form as {FORM_TYPE}, not {kind}")
+    check_media_type(request, FORM_TYPE)
     try:
         fields = parse_qs((await request.body()).decode(), keep_blank_values=True, max_num_fields=16)
     except ValueError as error:

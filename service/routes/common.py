@@ -122,10 +122,15 @@ async def one_stream(request: Request) -> None:
 
 async def read_octets(request: Request) -> bytes:
     """Return the raw body. Raises PeerFault(malformed-request) for another content type."""
-    kind = request.headers.get("content-type", OCTETS_TYPE).partition(";")[0].strip().lower()
-    if kind != OCTETS_TYPE:
-        raise PeerFault(Cause.MALFORMED_REQUEST, f"send this body as {OCTETS_TYPE}, not {kind}")
+    check_media_type(request, OCTETS_TYPE)
     return await request.body()
+
+
+def check_media_type(request: Request, expected: str) -> None:
+    """Refuse a body of another content type (malformed-request)."""
+    kind = request.headers.get("content-type", OCTETS_TYPE).partition(";")[0].strip().lower()
+    if kind != expected:
+        raise PeerFault(Cause.MALFORMED_REQUEST, f"send this body as {expected}, not {kind}")
 
 
 class Later(Response):
