@@ -178,7 +178,7 @@ class Catalogue:
 
     async def active_federations(self) -> set[str]:
         """Return the federations with something open, in storage or in memory."""
-        forming = select(cohorts.c.federation).where(*_FORMING_COHORTS)
+        forming = select(cohorts.c.federation).where(*FORMING_COHORTS)
         live = select(rounds.c.federation).where(rounds.c.final.is_(None))
         found = await self._database.read_values(forming.union(live))
         return set(found) | {thing.federation for thing in self.open_objects()}
@@ -253,7 +253,7 @@ class Catalogue:
     async def _load_open(self, federation: str, not_before_s: float = 0.0) -> None:
         """Load a federation's open cohorts and rounds that are not cached yet."""
         async with self._loading:
-            forming = select(cohorts.c.id).where(cohorts.c.federation == federation, *_FORMING_COHORTS)
+            forming = select(cohorts.c.id).where(cohorts.c.federation == federation, *FORMING_COHORTS)
             for name in await self._database.read_values(forming):
                 with self._database.quarantine.skip_errors(f"cohort {name} of federation {federation}"):
                     await self._load_cohort(name, not_before_s)
@@ -343,7 +343,7 @@ class Catalogue:
         return round_
 
 
-_FORMING_COHORTS = cohorts.c.formed.is_(False), cohorts.c.fault.is_(None)
+FORMING_COHORTS = cohorts.c.formed.is_(False), cohorts.c.fault.is_(None)
 
 
 def _check_stored(row: Row[Any], attempt: Attempt) -> None:

@@ -22,7 +22,7 @@ from service.coordination.combining import Combinations
 from service.coordination.federations import Federations, refuse_expired
 from service.coordination.garbage import Garbage, delete_folders
 from service.coordination.jobs import Jobs
-from service.coordination.journal import begin_round, count_rounds, read_counts, read_survivors
+from service.coordination.journal import begin_round, read_counts, read_survivors, select_round_count
 from service.coordination.liveness import LastHeard, check_enough_heard, find_decryptors
 from service.coordination.rounds import Round
 from service.coordination.runs import Runs
@@ -313,7 +313,7 @@ class Coordinator:
         manifest, now_s = cohort.formed_manifest(), self.now()
         federation = cohort.federation
         # Before a look: what comes after it is missed by the count.
-        before = await count_rounds(self.database, federation)
+        before = await self.database.read_value(select_round_count(federation))
         await self.catalogue.refresh_federation(federation)
         _refuse_unsettled(self.catalogue.live_rounds(federation))
         await self._check_current(cohort, now_s)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select, update
 
 from service.coordination.events import Event, read_message
 from service.coordination.standing import (
@@ -42,9 +42,10 @@ EVENTS_FOLDER = "events"
 """The folder of the rounds' announcements."""
 BLOB_EVENT_KIND = "aside"
 """The kind of a row that holds the SHA-256 of a message stored as a blob."""
-_LIVE_SQL = (
+LIVE_SQL = (
     select(rounds.c.final.is_(None)).where(rounds.c.id == bindparam("round")).with_for_update(read=True)
 )
+"""Whether a round is live: its end waits for the transaction that asks."""
 
 
 REWIND_EVENT_KIND = "rewind"
@@ -88,10 +89,9 @@ async def read_counts(database: Database, contexts: Iterable[bytes]) -> dict[byt
     return outcomes
 
 
-async def count_rounds(database: Database, federation: str) -> int:
-    """Count the rounds that a federation has opened."""
-    count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
-    return int(await database.read_value(count))
+def select_round_count(federation: str) -> Select[int]:
+    """Return the query for how many rounds a federation has opened."""
+    return select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
 
 
 async def begin_round(database: Database, attempt: Attempt, now_s: float, before: int) -> bool:
@@ -110,8 +110,6 @@ async def begin_round(database: Database, attempt: Attempt, now_s: float, before
         "opening": attempt.opening.to_bytes(),
         "opened_s": now_s,
     }
-    count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
-
     closed = select(lost_contexts.c.context).where(
         lost_contexts.c.federation == federation, lost_contexts.c.context == attempt.context.hex()
     )
@@ -126,7 +124,7 @@ async def begin_round(database: Database, attempt: Attempt, now_s: float, before
         # From here on no other can be opened; one may have been, and have ended, until now.
         if (
             not database.add_row(connection, rounds, row)
-            or connection.execute(count).scalar_one() != before + 1
+            or connection.execute(select_round_count(federation)).scalar_one() != before + 1
         ):
             raise _OvertakenError
         database.announce_change(connection, federation)
@@ -206,7 +204,7 @@ class Journal:
 
         def store(connection: Connection) -> None:
             # Ending the round waits for this transaction and then sees its events; or this one sees the end.
-            live = connection.execute(_LIVE_SQL, {"round": self._round}).scalar_one()
+            live = connection.execute(LIVE_SQL, {"round": self._round}).scalar_one()
             if not live or len(self._database.add_all(connection, events, rows)) < len(rows):
                 raise _OvertakenError
             self._database.announce_change(connection, self._round)
@@ -332,7 +330,7 @@ class Journal:
         }
 
         def store(connection: Connection) -> None:
-            if connection.execute(_LIVE_SQL, {"round": self._round}).scalar_one():
+            if connection.execute(LIVE_SQL, {"round": self._round}).scalar_one():
                 number = self._next_number(connection)
                 if self._database.add_row(connection, events, {**row, "number": number}):
                     self._database.announce_change(connection, self._round)

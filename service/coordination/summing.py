@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
+from service.coordination.journal import LIVE_SQL
 from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
 from service.storage.tables import rounds, sums
@@ -378,10 +379,9 @@ class Summing:
 
     async def _exchange_row(self, part: int, before: Kept, after: Kept) -> bool:
         values = {"blob": after.blob, "members": json.dumps(after.members), "done": after.done}
-        live = select(rounds.c.final.is_(None)).where(rounds.c.id == self._round).with_for_update(read=True)
 
         def exchange(connection: Connection) -> bool:
-            if not connection.execute(live).scalar_one():
+            if not connection.execute(LIVE_SQL, {"round": self._round}).scalar_one():
                 return False
             if not before.blob:
                 row = {"round": self._round, "part": part, **values}

@@ -7,9 +7,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, func, select
 
+from service.coordination.catalogue import FORMING_COHORTS
 from service.coordination.cohorts import Cohort
 from service.coordination.coordinator import Coordinator
 from service.coordination.federations import names_of
+from service.coordination.journal import select_round_count
 from service.coordination.rounds import Round
 from service.coordination.standing import Standing, read_view
 from service.http.metering import in_thread
@@ -97,8 +99,7 @@ async def rounds_page(here: Coordinator, chosen: Filter, first: int, most: int) 
 
 async def forming_cohorts(here: Coordinator, federation: str) -> list[CohortView]:
     """Read the cohorts that are forming, the newest first: of one federation, or of all if it is empty."""
-    waiting = cohorts.c.formed.is_(False), cohorts.c.fault.is_(None)
-    chosen = (*waiting, cohorts.c.federation == federation) if federation else waiting
+    chosen = (*FORMING_COHORTS, cohorts.c.federation == federation) if federation else FORMING_COHORTS
     newest = select(cohorts.c.id).where(*chosen).order_by(cohorts.c.counter.desc()).limit(_COHORTS_SHOWN_MAX)
     views = list[CohortView]()
     for each in await here.database.read_values(newest):
@@ -188,7 +189,7 @@ async def federation_page(here: Coordinator, federation: str) -> FederationPage:
     """Read one federation; PeerFault(not-found)."""
     newest = await here.federations.read_roster(federation)
     cohort_ids = select(cohorts.c.id).where(cohorts.c.federation == federation).order_by(cohorts.c.counter)
-    count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
+    count = select_round_count(federation)
     ids = tuple(await here.database.read_values(cohort_ids))
     return FederationPage(federation, newest, ids, await here.database.read_value(count))
 
