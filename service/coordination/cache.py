@@ -1,9 +1,9 @@
 """Caches: what was used last, and one object for each cohort and round in use."""
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, Protocol, TypeVar
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -66,7 +66,6 @@ class ObjectCache(Generic[T]):
 
     def __init__(self) -> None:
         self._all = WeakValueDictionary[str, T]()
-        self._by_federation = defaultdict[str, WeakSet[T]](WeakSet)
         self._open = dict[str, T]()
         self._recent = Recent[str, T](RECENT_MEMBERS_MAX)
 
@@ -91,13 +90,12 @@ class ObjectCache(Generic[T]):
     def put_object(self, found: T) -> None:
         """Cache one that was loaded, or for which there is something to do again."""
         self._all[found.id] = found
-        self._by_federation[found.federation].add(found)
         if not found.at_rest:
             self._open[found.id] = found
         self._recent.put_value(found.id, found, found.size + _OBJECT_WEIGHT)
 
     def of_federation(self, federation: str) -> list[T]:
-        return list(self._by_federation.get(federation, ()))
+        return [each for each in self._all.values() if each.federation == federation]
 
     def open_objects(self) -> list[T]:
         """Return those for which there is something to do, and stop holding the others."""
