@@ -35,10 +35,9 @@ from client_sdk.environment import THIS_MACHINE
 from client_sdk.operator import Operator
 from client_sdk.progress import Reporter
 from client_sdk.retry import RetryingClient
-from client_sdk.signing import Signer
+from client_sdk.signing import Signer, Token
 from client_sdk.transport import AsyncDriver
 from veilsum.calibration import FFCStatistics
-from veilsum.protocol import rest
 from veilsum.protocol.round_spec import CHUNK_ELEMENTS
 
 BOUNDS = {48: (3.0, 2.8), 32: (2.5, 2.4)}
@@ -150,9 +149,7 @@ async def plain(
     def chunk(caller: RetryingClient, member: str, index: int, flat: Any) -> Callable[[], Flow[Response]]:
         path = CHUNK.format(federation=founded.federation, member=member, index=index)
         body = flat[index * CHUNK_ELEMENTS : (index + 1) * CHUNK_ELEMENTS].tobytes()
-        return lambda: caller.send_with_retries(
-            Request("PUT", path, body, {"content-type": rest.OCTETS_TYPE})
-        )
+        return lambda: caller.send_with_retries(Request("PUT", path, body))
 
     ready = records_of(founded, ids)
     parent.send(("ready", None))
@@ -213,9 +210,8 @@ def plain_turn(plan: Plan, served: Served) -> Turn:
     turn, question = Turn(), question_of(plan.members, plan.dim, plan.classes)
     with federation(plan, served, plain, question) as (_, founded, crews):
         path = SUM.format(federation=founded.federation)
-        headers = {"content-type": "application/json", "authorization": f"Bearer {TOKEN}"}
         cpu_s, begun_s = served.cpu_s, time.perf_counter()
-        _asked(served, Request("POST", path, plan.plain.model_dump_json().encode(), headers))
+        _asked(served, Request("POST", path, plan.plain.model_dump_json().encode(), "application/json"))
         tell(crews, "go")
         turn.member_cpu_s = sum(hear(crews, "ended"))
         ended_s = time.perf_counter()
@@ -231,7 +227,9 @@ def _asked(served: Served, request: Request) -> Response:
         driver = AsyncDriver(served.url)
         try:
             return await driver.run(
-                RetryingClient(PATIENCE_S, THIS_MACHINE, Reporter(None)).send_with_retries(request)
+                RetryingClient(PATIENCE_S, THIS_MACHINE, Reporter(None), Token(TOKEN)).send_with_retries(
+                    request
+                )
             )
         finally:
             await driver.close()

@@ -186,11 +186,12 @@ class Reads:
         return self._call_api(Request("GET", path, limit_bytes=limit_bytes), after)
 
     def _send_body(self, method: str, path: str, body: bytes, after: int | None = None) -> Flow[Response]:
-        return self._call_api(Request(method, path, body, {"content-type": rest.OCTETS_TYPE}), after)
+        return self._call_api(Request(method, path, body), after)
 
-    def _call_api(self, request: Request, after: int | None) -> Flow[Response]:
-        if after is not None:
-            params = {"after": str(after), "wait_s": f"{LONG_POLL_S:g}"}
+    def _call_api(self, request: Request, after: int | None = None, *, wait: bool = False) -> Flow[Response]:
+        if wait or after is not None:
+            known = {} if after is None else {"after": str(after)}
+            params = {**request.params, **known, "wait_s": f"{LONG_POLL_S:g}"}
             request = replace(request, params=params, wait_s=LONG_POLL_S)
         return self._caller.send_with_retries(request)
 
@@ -214,7 +215,7 @@ class CoordinatorApi(Reads):
         """Tell the operator of a rehearsal how this member's site does."""
         path = rest.SITE_PATH.format(cohort=cohort.hex(), member=member)
         content = report.model_dump_json().encode()
-        yield from self._call_api(Request("PUT", path, content, {"content-type": "application/json"}), None)
+        yield from self._call_api(Request("PUT", path, content, "application/json"))
 
     def send_card(self, enrolment: Enrolment, after: int | None = None) -> Flow[Cards | rest.CohortView]:
         """Send this member's card. With `after`, wait until enrolment ends, for at most a long poll.
@@ -236,25 +237,16 @@ class CoordinatorApi(Reads):
             The others' ciphertexts, unverified, once the cohort is formed; the cards of a newer manifest; or the cohort.
         """
         path = rest.PAIRING_PATH.format(cohort=cohort.hex(), member=pairing.member)
-        headers = {"content-type": rest.OCTETS_TYPE}
-        request = Request("PUT", path, pairing.to_bytes(), headers)
-        return _shown_in_cohort((yield from self._poll_path(request, wait=wait)))
+        request = Request("PUT", path, pairing.to_bytes())
+        return _shown_in_cohort((yield from self._call_api(request, wait=wait)))
 
     def fetch_ciphertexts(
         self, cohort: bytes, member: str, manifest: bytes, *, wait: bool
     ) -> Flow[ShownInCohort]:
         """Fetch what `send_pairing` returns, for a member that has paired under the manifest of this hash."""
         path = rest.PAIRING_PATH.format(cohort=cohort.hex(), member=member)
-        request = Request(
-            "GET", path, params={"manifest": manifest.hex()}, limit_bytes=rest.MAX_MESSAGE_BYTES
-        )
-        return _shown_in_cohort((yield from self._poll_path(request, wait=wait)))
-
-    def _poll_path(self, request: Request, *, wait: bool) -> Flow[Response]:
-        if wait:
-            params = {**request.params, "wait_s": f"{LONG_POLL_S:g}"}
-            request = replace(request, params=params, wait_s=LONG_POLL_S)
-        return self._caller.send_with_retries(request)
+        request = Request("GET", path, params={"manifest": manifest.hex()})
+        return _shown_in_cohort((yield from self._call_api(request, wait=wait)))
 
     def fetch_cards(self, cohort: bytes, member: str) -> Flow[Cards]:
         """Fetch the newest manifest with the cards that a member needs, unverified."""
@@ -266,7 +258,7 @@ class CoordinatorApi(Reads):
         request = Request(
             "GET", rest.CLOSING_PATH.format(context=context.hex()), params={"federation": federation}
         )
-        message = parse_message((yield from self._call_api(request, None)).body)
+        message = parse_message((yield from self._call_api(request)).body)
         if not isinstance(message, Closing):
             raise PeerFault(
                 Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} closes no attempt", ["coordinator"]
@@ -281,9 +273,8 @@ class CoordinatorApi(Reads):
     def announce_upload(self, round_id: str, upload: Upload) -> Flow[rest.UploadView]:
         """Announce an upload, and return its missing chunks. A repeated call only asks what is missing."""
         path = rest.UPLOAD_PATH.format(round_id=round_id, member=upload.header.member)
-        headers, limit_bytes = {"content-type": rest.OCTETS_TYPE}, rest.UploadView.MAX_BYTES
-        request = Request("PUT", path, upload.to_bytes(), headers, limit_bytes=limit_bytes)
-        return model_of(rest.UploadView, (yield from self._call_api(request, None)))
+        request = Request("PUT", path, upload.to_bytes(), limit_bytes=rest.UploadView.MAX_BYTES)
+        return model_of(rest.UploadView, (yield from self._call_api(request)))
 
     def send_chunk(
         self,
@@ -296,8 +287,8 @@ class CoordinatorApi(Reads):
     ) -> Flow[Asked]:
         """Send one masked chunk of an announced upload. Returns the next request, as `fetch_request`; `on_too_large` is that of `Request`."""
         path = rest.CHUNK_PATH.format(round_id=round_id, member=upload.header.member, index=index)
-        headers, digest = {"content-type": rest.OCTETS_TYPE}, upload.chunk_digests[index]
-        request = Request("PUT", path, packed, headers, digest=digest, on_too_large=on_too_large)
+        digest = upload.chunk_digests[index]
+        request = Request("PUT", path, packed, digest=digest, on_too_large=on_too_large)
         return Asked.in_response((yield from self._call_api(request, after)))
 
     def send_answer(self, round_id: str, message: Message, after: int) -> Flow[Asked]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from client_sdk.signing import Signer, Token
-from veilsum.protocol.rest import MAX_MESSAGE_BYTES
+from veilsum.protocol.rest import MAX_MESSAGE_BYTES, OCTETS_TYPE
 
 T = TypeVar("T")
 
@@ -22,6 +22,7 @@ class Request:
 
     Attributes:
         path: below the coordinator's address, with a leading slash.
+        content_type: of the body, if there is one.
         wait_s: how long the coordinator may hold the answer back; the read timeout is longer.
         limit_bytes: the longest body accepted.
         limit_s: the longest time that the request may take, whatever its size.
@@ -34,7 +35,7 @@ class Request:
     method: str
     path: str
     body: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = OCTETS_TYPE
     params: Mapping[str, str] = field(default_factory=dict)
     wait_s: float = 0.0
     limit_bytes: int = MAX_MESSAGE_BYTES

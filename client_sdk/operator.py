@@ -98,19 +98,19 @@ class Operator:
     def publish_roster(self, roster: Roster) -> rest.FederationView:
         """Store a roster that the admin signed."""
         path = rest.ROSTER_PATH.format(federation=roster.federation.hex())
-        return self._request_model(rest.FederationView, _octets_request("PUT", path, roster.to_bytes()))
+        return self._request_model(rest.FederationView, Request("PUT", path, roster.to_bytes()))
 
     def publish_study(self, study: Study) -> rest.StudyView:
         """Store a study that the roster's study key signed."""
         path = rest.STUDY_PATH.format(federation=study.federation.hex(), study=study.hash.hex())
-        return self._request_model(rest.StudyView, _octets_request("PUT", path, study.to_bytes()))
+        return self._request_model(rest.StudyView, Request("PUT", path, study.to_bytes()))
 
     def publish_canaries(self, federation: str, pack: CanaryPack) -> str:
         """Store the canary pack that a published study names. Returns its SHA-256."""
         content = pack.to_bytes()
         digest = hashlib.sha256(content).hexdigest()
         path = rest.CANARIES_PATH.format(federation=federation, pack=digest)
-        self._call_api(_octets_request("PUT", path, content))
+        self._call_api(Request("PUT", path, content))
         return digest
 
     def federation(self, federation: str) -> rest.FederationView:
@@ -143,7 +143,7 @@ class Operator:
         """Store the heads that a judgement will show (`veilsum.study.judging.encode_shown`). Returns their SHA-256, for `open_round`."""
         digest = hashlib.sha256(content).hexdigest()
         path = rest.HEADS_PATH.format(cohort=cohort, heads=digest)
-        self._call_api(_octets_request("PUT", path, content))
+        self._call_api(Request("PUT", path, content))
         return digest
 
     def open_round(
@@ -193,14 +193,12 @@ class Operator:
     def close_lost(self, round_id: str, lost: Lost) -> rest.RoundView:
         """Close an erasing round with the admin's signature."""
         return self._request_model(
-            rest.RoundView, _octets_request("POST", rest.LOST_PATH.format(round_id=round_id), lost.to_bytes())
+            rest.RoundView, Request("POST", rest.LOST_PATH.format(round_id=round_id), lost.to_bytes())
         )
 
     def close_unknown(self, federation: str, lost: Lost) -> None:
         """Close an attempt that the coordinator does not know, with the admin's signature. Raises PeerFault(conflict) if it does."""
-        self._call_api(
-            _octets_request("POST", rest.LOST_CONTEXTS.format(federation=federation), lost.to_bytes())
-        )
+        self._call_api(Request("POST", rest.LOST_CONTEXTS.format(federation=federation), lost.to_bytes()))
 
     def combine(self, federation: str, rounds: Sequence[str]) -> CombinedRecord:
         """Add up the sums of finished rounds of several periods, and solve again."""
@@ -254,15 +252,11 @@ class Operator:
         self, form: type[_Form], path: str, body: rest.Model | None = None, shown_in: str = ""
     ) -> _Form:
         content = body.model_dump_json().encode() if body is not None else b""
-        headers = {"content-type": "application/json"} if body is not None else {}
-        return self._request_model(form, Request("POST", path, content, headers, shown_in=shown_in))
+        request = Request("POST", path, content, "application/json", shown_in=shown_in)
+        return self._request_model(form, request)
 
     def _request_model(self, form: type[_Form], request: Request) -> _Form:
         return model_of(form, self._call_api(replace(request, limit_bytes=form.MAX_BYTES)))
 
     def _call_api(self, request: Request) -> Response:
         return self._driver.run(self._caller.send_with_retries(request))
-
-
-def _octets_request(method: str, path: str, content: bytes) -> Request:
-    return Request(method, path, content, {"content-type": rest.OCTETS_TYPE})

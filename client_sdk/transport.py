@@ -443,7 +443,7 @@ def _build_request(client: httpx.Client | httpx.AsyncClient, request: Request) -
         request.path,
         params=dict(request.params) or None,
         content=request.body or None,
-        headers=dict(request.headers),
+        headers={"content-type": request.content_type} if request.body else None,
         timeout=httpx.Timeout(READ_TIMEOUT_S + request.wait_s, connect=CONNECT_TIMEOUT_S),
     )
     if request.signer is not None:

@@ -89,7 +89,7 @@ def test_a_request_arrives_as_it_was_meant(run: Runner) -> None:
         seen.append(request)
         return httpx.Response(201, headers={"Veilsum-Version": "7"}, content=b"answer")
 
-    request = Request("PUT", "/v1/x", b"body", {"content-type": "a/b"}, {"after": "3"}, wait_s=20.0)
+    request = Request("PUT", "/v1/x", b"body", "a/b", {"after": "3"}, wait_s=20.0)
     assert run(one(request), handler) == Response(
         201, {"veilsum-version": "7", "content-length": "6"}, b"answer"
     )
@@ -108,7 +108,7 @@ def test_a_request_is_signed_as_it_goes_out_and_anew_each_time(run: Runner) -> N
 
     signer = Signer("ann", key, Environment(now_s=lambda: 1000.0))
     assert repr(signer) == "<Signer ann>"
-    for request in [Request("PUT", "/v1/é", b"body", {}, {"a": "b c"}, signer=signer)] * 2:
+    for request in [Request("PUT", "/v1/é", b"body", params={"a": "b c"}, signer=signer)] * 2:
         assert run(one(request), handler).status == 200
     nonces = set()
     for sent in seen:
