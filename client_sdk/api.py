@@ -85,7 +85,7 @@ class Asked:
 
         message, record = None, None
         if response.status == 200 and _is_json(response):
-            record = model_of(ResultRecord, response)
+            record = model_of(ResultRecord, response.body)
         elif response.status == 200:
             message = parse_message(response.body)
         state = response.headers.get(rest.STATE_HEADER, "")
@@ -118,13 +118,11 @@ class Reads:
         self._caller = caller
 
     def fetch_roster(self, federation: str) -> Flow[Roster]:
-        return Roster.from_bytes(
-            (yield from self._get_path(rest.ROSTER_PATH.format(federation=federation))).body
-        )
+        return Roster.from_bytes((yield from self._get_body(rest.ROSTER_PATH.format(federation=federation))))
 
     def fetch_study(self, federation: str, study: str) -> Flow[Study]:
         path = rest.STUDY_PATH.format(federation=federation, study=study)
-        return Study.from_bytes((yield from self._get_path(path)).body)
+        return Study.from_bytes((yield from self._get_body(path)))
 
     def fetch_studies(self, federation: str) -> Flow[tuple[rest.StudyView, ...]]:
         path = rest.STUDIES_PATH.format(federation=federation)
@@ -133,7 +131,7 @@ class Reads:
     def fetch_canaries(self, federation: str, pack: str) -> Flow[bytes]:
         """Fetch the canary pack of this SHA-256, unverified."""
         path = rest.CANARIES_PATH.format(federation=federation, pack=pack)
-        return (yield from self._get_path(path, limit_bytes=PACK_BYTES_MAX)).body
+        return self._get_body(path, limit_bytes=PACK_BYTES_MAX)
 
     def fetch_runs(self, federation: str, after: int | None = None) -> Flow[rest.RunsView]:
         """Fetch the federation's runs; their version is `revision`."""
@@ -146,13 +144,11 @@ class Reads:
         return self._get_model(rest.RoundView, rest.ROUND_PATH.format(round_id=round_id), after)
 
     def fetch_opening(self, round_id: str) -> Flow[Opening]:
-        return Opening.from_bytes(
-            (yield from self._get_path(rest.OPENING_PATH.format(round_id=round_id))).body
-        )
+        return Opening.from_bytes((yield from self._get_body(rest.OPENING_PATH.format(round_id=round_id))))
 
     def fetch_material(self, round_id: str) -> Flow[bytes]:
         """Fetch the step's input from earlier steps."""
-        return (yield from self._get_path(rest.MATERIAL_PATH.format(round_id=round_id))).body
+        return self._get_body(rest.MATERIAL_PATH.format(round_id=round_id))
 
     def fetch_record(self, round_id: str) -> Flow[ResultRecord]:
         """Fetch a result's signed record."""
@@ -160,33 +156,28 @@ class Reads:
 
     def fetch_weights(self, round_id: str) -> Flow[bytes]:
         """Fetch the head's file, unverified."""
-        return (yield from self._get_path(rest.WEIGHTS_PATH.format(round_id=round_id))).body
+        return self._get_body(rest.WEIGHTS_PATH.format(round_id=round_id))
 
     def fetch_document(self, round_id: str, name: str) -> Flow[bytes]:
         """Fetch a document published with the head, unverified."""
-        return (yield from self._get_path(rest.DOCUMENT_PATH.format(round_id=round_id, name=name))).body
+        return self._get_body(rest.DOCUMENT_PATH.format(round_id=round_id, name=name))
 
     def fetch_sums(self, round_id: str, limit_bytes: int = 1 << 33) -> Flow[bytes]:
         """Fetch the sum itself, a safetensors file; for readers and operators."""
-        return (
-            yield from self._get_path(rest.SUMS_PATH.format(round_id=round_id), limit_bytes=limit_bytes)
-        ).body
+        return self._get_body(rest.SUMS_PATH.format(round_id=round_id), limit_bytes=limit_bytes)
 
     def fetch_transcript(self, round_id: str) -> Flow[bytes]:
         """Fetch an ended round's transcript, without replaying it."""
         path = rest.TRANSCRIPT_PATH.format(round_id=round_id)
-        return (yield from self._get_path(path, limit_bytes=rest.MAX_TRANSCRIPT_BYTES)).body
+        return self._get_body(path, limit_bytes=rest.MAX_TRANSCRIPT_BYTES)
 
     def _get_model(self, form: type[_Form], path: str, after: int | None = None) -> Flow[_Form]:
-        return model_of(form, (yield from self._get_path(path, after, form.MAX_BYTES)))
+        return model_of(form, (yield from self._get_body(path, after, form.MAX_BYTES)))
 
-    def _get_path(
+    def _get_body(
         self, path: str, after: int | None = None, limit_bytes: int = rest.MAX_MESSAGE_BYTES
-    ) -> Flow[Response]:
-        return self._call_api(Request("GET", path, limit_bytes=limit_bytes), after)
-
-    def _send_body(self, method: str, path: str, body: bytes, after: int | None = None) -> Flow[Response]:
-        return self._call_api(Request(method, path, body), after)
+    ) -> Flow[bytes]:
+        return (yield from self._call_api(Request("GET", path, limit_bytes=limit_bytes), after)).body
 
     def _call_api(self, request: Request, after: int | None = None, *, wait: bool = False) -> Flow[Response]:
         if wait or after is not None:
@@ -209,7 +200,7 @@ class CoordinatorApi(Reads):
     def send_probe(self, federation: str, size_bytes: int) -> Flow[None]:
         """Send bytes that the coordinator forgets."""
         path = rest.PROBE_PATH.format(federation=federation)
-        yield from self._send_body("POST", path, bytes(size_bytes))
+        yield from self._call_api(Request("POST", path, bytes(size_bytes)))
 
     def send_site_report(self, cohort: bytes, member: str, report: rest.SiteReport) -> Flow[None]:
         """Tell the operator of a rehearsal how this member's site does."""
@@ -225,9 +216,9 @@ class CoordinatorApi(Reads):
         """
         card = enrolment.card
         path = rest.CARD_PATH.format(cohort=card.cohort.hex(), member=card.member)
-        response = yield from self._send_body("PUT", path, enrolment.to_bytes(), after)
+        response = yield from self._call_api(Request("PUT", path, enrolment.to_bytes()), after)
         if _is_json(response):
-            return model_of(rest.CohortView, response)
+            return model_of(rest.CohortView, response.body)
         return Cards.from_bytes(response.body)
 
     def send_pairing(self, cohort: bytes, pairing: Pairing, *, wait: bool) -> Flow[ShownInCohort]:
@@ -251,7 +242,7 @@ class CoordinatorApi(Reads):
     def fetch_cards(self, cohort: bytes, member: str) -> Flow[Cards]:
         """Fetch the newest manifest with the cards that a member needs, unverified."""
         path = rest.CARDS_PATH.format(cohort=cohort.hex(), member=member)
-        return Cards.from_bytes((yield from self._get_path(path)).body)
+        return Cards.from_bytes((yield from self._get_body(path)))
 
     def fetch_closing(self, context: bytes, federation: str) -> Flow[Closing]:
         """Fetch how an attempt was closed, unverified: also by the federation's admin alone, if the coordinator does not know it."""
@@ -268,13 +259,13 @@ class CoordinatorApi(Reads):
     def fetch_request(self, round_id: str, member: str, after: int | None = None) -> Flow[Asked]:
         """Fetch what the member has to answer. With `after`, wait for a newer request, for at most a long poll."""
         path = rest.REQUEST_PATH.format(round_id=round_id, member=member)
-        return Asked.in_response((yield from self._get_path(path, after)))
+        return Asked.in_response((yield from self._call_api(Request("GET", path), after)))
 
     def announce_upload(self, round_id: str, upload: Upload) -> Flow[rest.UploadView]:
         """Announce an upload, and return its missing chunks. A repeated call only asks what is missing."""
         path = rest.UPLOAD_PATH.format(round_id=round_id, member=upload.header.member)
         request = Request("PUT", path, upload.to_bytes(), limit_bytes=rest.UploadView.MAX_BYTES)
-        return model_of(rest.UploadView, (yield from self._call_api(request)))
+        return model_of(rest.UploadView, (yield from self._call_api(request)).body)
 
     def send_chunk(
         self,
@@ -294,23 +285,24 @@ class CoordinatorApi(Reads):
     def send_answer(self, round_id: str, message: Message, after: int) -> Flow[Asked]:
         """Send a receipt, vote, refusal, reveal or erasure report. Returns the next request, as `fetch_request`."""
         path = rest.ANSWERS_PATH.format(round_id=round_id)
-        return Asked.in_response((yield from self._send_body("POST", path, message.to_bytes(), after)))
+        return Asked.in_response(
+            (yield from self._call_api(Request("POST", path, message.to_bytes()), after))
+        )
 
     def fetch_evictions(self, round_id: str) -> Flow[Evictions]:
         """Fetch the proofs against evicted survivors, unverified."""
         path = rest.EVICTIONS_PATH.format(round_id=round_id)
-        return Evictions.from_bytes((yield from self._get_path(path)).body)
+        return Evictions.from_bytes((yield from self._get_body(path)))
 
     def fetch_disclosure(self, round_id: str, member: str) -> Flow[Disclosure]:
         """Fetch a count's disclosure, unverified; for members only."""
         path = rest.DISCLOSURE_PATH.format(round_id=round_id, member=member)
-        response = yield from self._get_path(path, limit_bytes=rest.MAX_DISCLOSURE_BYTES)
-        return Disclosure.from_bytes(response.body)
+        return Disclosure.from_bytes((yield from self._get_body(path, limit_bytes=rest.MAX_DISCLOSURE_BYTES)))
 
 
 def _shown_in_cohort(response: Response) -> ShownInCohort:
     if _is_json(response):
-        return model_of(rest.CohortView, response)
+        return model_of(rest.CohortView, response.body)
     message = parse_message(response.body)
     if not isinstance(message, Cards | Ciphertexts):
         raise PeerFault(
@@ -323,20 +315,20 @@ def _is_json(response: Response) -> bool:
     return response.headers.get("content-type", "").startswith("application/json")
 
 
-def model_of(form: type[_Form], response: Response) -> _Form:
-    """Parse a model in an answer's body.
+def model_of(form: type[_Form], body: bytes) -> _Form:
+    """Parse an answer's body.
 
     Raises:
         PeerFault: malformed, naming the coordinator and the field; oversized, without parsing it.
     """
-    if len(response.body) > form.MAX_BYTES or response.body.count(b",") > rest.MAX_ANSWER_VALUES:
+    if len(body) > form.MAX_BYTES or body.count(b",") > rest.MAX_ANSWER_VALUES:
         raise PeerFault(
             Cause.OVERSIZED,
             f"the coordinator's {form.__name__}: more than {form.MAX_BYTES:,} bytes or {rest.MAX_ANSWER_VALUES:,} values",
             ["coordinator"],
         )
     try:
-        return form.model_validate_json(response.body)
+        return form.model_validate_json(body)
     except ValidationError as error:
         raise PeerFault(
             Cause.MALFORMED,

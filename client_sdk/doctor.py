@@ -93,7 +93,7 @@ class Doctor:
         sent_s = self._environment.now_s()
         try:
             answer = self._driver.run(self._caller.send_with_retries(Request("GET", rest.COORDINATOR_PATH)))
-            view = model_of(rest.CoordinatorView, answer)
+            view = model_of(rest.CoordinatorView, answer.body)
         except (ClientError, PeerFault) as error:
             yield HealthCheck("coordinator", ok=False, detail=str(error))
             return

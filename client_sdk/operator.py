@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Self, TypeVar
 
 from client_sdk.api import Form, Reads, model_of
-from client_sdk.effects import Request, Response
+from client_sdk.effects import Request
 from client_sdk.environment import THIS_MACHINE, Environment
 from client_sdk.identity import Identity
 from client_sdk.progress import Reporter, Watcher
@@ -180,15 +180,11 @@ class Operator:
 
     def manifest(self, cohort: str) -> Manifest:
         """Fetch a formed cohort's members and quorum, unverified."""
-        return Manifest.from_bytes(
-            self._call_api(Request("GET", rest.MANIFEST_PATH.format(cohort=cohort))).body
-        )
+        return Manifest.from_bytes(self._call_api(Request("GET", rest.MANIFEST_PATH.format(cohort=cohort))))
 
     def chain(self, federation: str) -> Chain:
         """Fetch all ended attempts, oldest first, unverified."""
-        return Chain.from_bytes(
-            self._call_api(Request("GET", rest.CHAIN_PATH.format(federation=federation))).body
-        )
+        return Chain.from_bytes(self._call_api(Request("GET", rest.CHAIN_PATH.format(federation=federation))))
 
     def close_lost(self, round_id: str, lost: Lost) -> rest.RoundView:
         """Close an erasing round with the admin's signature."""
@@ -211,7 +207,7 @@ class Operator:
         record = self._request_model(CombinedRecord, Request("GET", path))
         return record, self._call_api(
             Request("GET", rest.COMBINED_WEIGHTS_PATH.format(combination=combination))
-        ).body
+        )
 
     def cancel(self, round_id: str, reason: str) -> rest.RoundView:
         """Cancel a round; `reason` is public."""
@@ -258,5 +254,5 @@ class Operator:
     def _request_model(self, form: type[_Form], request: Request) -> _Form:
         return model_of(form, self._call_api(replace(request, limit_bytes=form.MAX_BYTES)))
 
-    def _call_api(self, request: Request) -> Response:
-        return self._driver.run(self._caller.send_with_retries(request))
+    def _call_api(self, request: Request) -> bytes:
+        return self._driver.run(self._caller.send_with_retries(request)).body
