@@ -14,7 +14,6 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.evidence import check_proof
 from veilsum.protocol.messages import NO_CONTEXT
 from veilsum.protocol.record import mismatch_fault, verify_record
-from veilsum.protocol.rest import round_name
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import JUDGE_STEP, MEAN_STEP, ROWS_LEVELS
 from veilsum.study.answers import Pooled, compute_answer, read_pooled
@@ -29,7 +28,7 @@ from veilsum.study.result_files import (
     material_file,
 )
 from veilsum.study.vectors import Material
-from veilsum.study.views import counts_before
+from veilsum.study.views import counts_before, record_history
 
 if TYPE_CHECKING:
     from client_sdk.result import Result
@@ -76,28 +75,13 @@ def verify_result(result: "Result") -> None:
 
 
 def _check_fields(result: "Result") -> None:
-    attempt, certificate, record = result.evidence.attempt, result.certificate, result.record
-    notes, terms = attempt.content.notes, attempt.terms
-    expected = {
-        "round": round_name(attempt.context),
-        "context": attempt.context.hex(),
-        "federation": attempt.roster.federation.hex(),
-        "study": attempt.study.hash.hex(),
-        "name": notes.name,
-        "version": notes.version,
-        "period": attempt.manifest.period,
-        "step": terms.step,
-        "cohort": attempt.manifest.cohort.hex(),
-        "terms": terms.hash.hex(),
-        "survivors_hash": certificate.survivors_hash.hex(),
-        "withheld": terms.withheld,
-    }
+    record, expected = result.record, record_history(result.evidence.attempt, result.certificate)
+    survivors = expected.pop("survivors")
     for name, value in expected.items():
         seen = getattr(record, name)
         if seen != value:
             raise mismatch_fault(f"{name} is {seen} in the record, {value} follows from the certificate")
-    named = tuple((view.member, view.digest) for view in record.survivors)
-    if named != tuple((each.member, each.digest.hex()) for each in certificate.survivors):
+    if record.survivors != survivors:
         raise mismatch_fault("the record's survivors differ from the certificate's")
 
 

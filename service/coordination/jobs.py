@@ -194,7 +194,6 @@ class Jobs:
             )
         solve = partial(
             solving.solve_sum,
-            round_.id,
             recovered,
             transcript,
             pieces,

@@ -41,7 +41,6 @@ def give_back() -> None:
 
 
 def solve_sum(
-    round_id: str,
     recovered: Recovered,
     transcript: bytes,
     pieces: Pieces,
@@ -71,7 +70,7 @@ def solve_sum(
         sums.drop_pages()  # as large as half of what solving takes
         found = compute_answer(spec, statistics, vectors, arrays)
     made = encode_files(spec, found)
-    record = record_of(round_id, recovered, found, made, sums.hash_content(), transcript, holders, reached)
+    record = record_of(recovered, found, made, sums.hash_content(), transcript, holders, reached)
     kept = {HEAD_DOCUMENT: made.head, MATERIAL_DOCUMENT: made.material}
     named = {document_name(name): content for name, content in made.documents.items()}
     documents = {name: content for name, content in kept.items() if content is not None}

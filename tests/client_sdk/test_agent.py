@@ -203,11 +203,11 @@ def failing(patch: pytest.MonkeyPatch) -> None:
     """Have the first certified sum fail its checks."""
     solve, failed = solving.solve_sum, list[str]()
 
-    def broken(round_id: str, *given: Any, **named: Any) -> Publication:
+    def broken(*given: Any, **named: Any) -> Publication:
         if not failed:
-            failed.append(round_id)
+            failed.append("once")
             raise PeerFault(Cause.SUM_CHECK_FAILED, "a trace")
-        made: Publication = solve(round_id, *given, **named)
+        made: Publication = solve(*given, **named)
         return made
 
     patch.setattr(solving, "solve_sum", broken)

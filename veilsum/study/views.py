@@ -8,10 +8,10 @@ from veilsum.calibration.answer import Answer
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.disputes import vertex_cover
-from veilsum.protocol.messages import NO_CONTEXT
+from veilsum.protocol.messages import NO_CONTEXT, Certificate
 from veilsum.protocol.opening_rules import count_contexts
 from veilsum.protocol.record import DisputeView, DocumentView, ResultRecord, SolutionView, SurvivorView
-from veilsum.protocol.rest import SpecView
+from veilsum.protocol.rest import SpecView, round_name
 from veilsum.study.promise import promise_noise
 from veilsum.study.result_files import Files, digest_of
 
@@ -49,8 +49,29 @@ def counts_before(attempt: Attempt) -> tuple[str, ...]:
     return tuple(context.hex() for context in count_contexts(own))
 
 
+def record_history(attempt: Attempt, certificate: Certificate) -> dict[str, Any]:
+    """Return the fields of a result's record that follow from its certified attempt."""
+    spec = attempt.spec
+    return {
+        "round": round_name(attempt.context),
+        "context": attempt.context.hex(),
+        "federation": attempt.roster.federation.hex(),
+        "study": spec.study.hex(),
+        "name": spec.content.notes.name,
+        "version": spec.content.notes.version,
+        "period": spec.period,
+        "step": spec.step,
+        "cohort": attempt.manifest.cohort.hex(),
+        "terms": attempt.terms.hash.hex(),
+        "survivors_hash": certificate.survivors_hash.hex(),
+        "withheld": spec.withheld,
+        "survivors": tuple(
+            SurvivorView(member=each.member, digest=each.digest.hex()) for each in certificate.survivors
+        ),
+    }
+
+
 def record_of(
-    round_id: str,
     recovered: Recovered,
     found: Answer,
     made: Files,
@@ -64,35 +85,20 @@ def record_of(
     `sums` is the SHA-256 of the sum's file in hexadecimal, and `transcript` the transcript's head. `holders` and `reached` are the sums of
     the counts that the terms name.
     """
-    attempt, certificate = recovered.attempt, recovered.certificate
-    spec = attempt.spec
+    attempt = recovered.attempt
     return ResultRecord(
-        round=round_id,
-        context=attempt.context.hex(),
-        federation=attempt.roster.federation.hex(),
-        study=spec.study.hex(),
-        name=spec.content.notes.name,
-        version=spec.content.notes.version,
-        period=spec.period,
-        step=spec.step,
-        cohort=attempt.manifest.cohort.hex(),
-        terms=attempt.terms.hash.hex(),
-        survivors_hash=certificate.survivors_hash.hex(),
-        survivors=tuple(
-            SurvivorView(member=each.member, digest=each.digest.hex()) for each in certificate.survivors
-        ),
+        **record_history(attempt, recovered.certificate),
         disputes=tuple(
             DisputeView.model_validate({"cause": dispute.cause.value, "parties": dispute.parties})
             for dispute in recovered.disputes
         ),
         dropped=tuple(sorted(vertex_cover(attempt.context, recovered.disputes, attempt.quorum.colluders))),
         evicted=recovered.evicted,
-        withheld=spec.withheld,
         holders=holders,
         reached=reached,
         counts=counts_before(attempt),
         rows=found.records,
-        noise=promise_noise(spec),
+        noise=promise_noise(attempt.spec),
         head=digest_of(made.head),
         sums=sums,
         documents=tuple(
