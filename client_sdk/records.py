@@ -9,8 +9,9 @@ import hmac
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -302,38 +303,46 @@ def select_rows(
     """
     if question.noise is not None and records.ids is None:
         raise Misuse("a study with noise needs ids: pass one for each row, such as a patient's or an exam's")
+    # A noisy vector is clipped instead: otherwise one record would decide about another one's.
+    most = question.records.most if question.noise is None else None
+    return _select_free(records, question, marks, free, lambda each: not marks.is_held_out(each), most=most)
+
+
+def _select_free(
+    records: Records,
+    question: Question,
+    marks: Marks,
+    free: Callable[[Sequence[bytes]], Collection[bytes]],
+    is_meant: Callable[[bytes], bool],
+    *,
+    is_drawn: Callable[[bytes], bool] = lambda _: True,
+    most: int | None = None,
+) -> Selection:
+    """Select the `most` rows of least rank, at most `rows_per_id` of each, of the free records that are meant and drawn."""
     features = records.features_for(question)
     labels, usable = records.find_usable_rows(question.classes)
-    found = dict.fromkeys(records.keys[row] for row in np.flatnonzero(usable).tolist())
-    held_out = {each for each in found if marks.is_held_out(each)}
-    keyed = {each: marks.mark_record(each) for each in found if each not in held_out}
+    rows_of = Counter(key for key, fine in zip(records.keys, usable, strict=True) if fine)
+    keyed = {each: marks.mark_record(each) for each in rows_of if is_meant(each)}
     allowed = set(free(tuple(keyed.values())))
-    by_id, taken, kept_out = dict[bytes, list[tuple[bytes, int]]](), 0, 0
+    by_id = {each: list[tuple[bytes, int]]() for each in keyed if keyed[each] in allowed and is_drawn(each)}
     for row, rank in enumerate(marks.rank_rows(records)):
-        if not usable[row]:
-            continue
-        each = records.keys[row]
-        if each in held_out:
-            kept_out += 1
-        elif keyed[each] in allowed:
-            by_id.setdefault(each, []).append((rank, row))
-        else:
-            taken += 1
+        if usable[row] and (each := records.keys[row]) in by_id:
+            by_id[each].append((rank, row))
     rows_per_id = len(records) if records.ids is None else question.records.rows_per_id
-    ranked = sorted(pair for rows in by_id.values() for pair in sorted(rows)[:rows_per_id])
-    # A noisy vector is clipped instead: otherwise one record would decide about another one's.
-    wanted = question.records.most if question.noise is None else len(ranked)
-    chosen = sorted((row, rank) for rank, row in ranked[:wanted])
+    ranked = sorted(pair for pairs in by_id.values() for pair in sorted(pairs)[:rows_per_id])
+    chosen = sorted((row, rank) for rank, row in ranked[:most])
     rows = np.array([row for row, _ in chosen], np.int64)
+    meant = sum(rows_of[each] for each in keyed)
+    taken = sum(rows_of[each] for each in keyed if keyed[each] not in allowed)
     return Selection(
         features[rows],
         labels[rows],
-        _join_ranks(rank for _, rank in chosen),
-        tuple(sorted({keyed[records.keys[row]] for row, _ in chosen})),
+        np.frombuffer(b"".join(rank for _, rank in chosen), np.uint8).reshape(-1, _DIGEST_BYTES),
+        tuple(sorted({keyed[records.keys[row]] for row in rows})),
         unusable=int(np.count_nonzero(~usable)),
         taken=taken,
-        held_out=kept_out,
-        beyond=int(np.count_nonzero(usable)) - taken - kept_out - len(rows),
+        held_out=rows_of.total() - meant,
+        beyond=meant - taken - len(rows),
     )
 
 
@@ -383,36 +392,15 @@ def select_held_out(
     Raises:
         ShapeMismatch, Misuse: as `select_rows`.
     """
-    features = records.features_for(question)
-    labels, usable = records.find_usable_rows(question.classes)
-    found = dict.fromkeys(records.keys[row] for row in np.flatnonzero(usable).tolist())
-    keyed = {each: marks.mark_record(each) for each in found if marks.is_held_out(each)}
-    fresh = set(unjudged(tuple(keyed.values())))
-    taken = {each for each in keyed if keyed[each] in fresh and marks.is_drawn(each, period)}
-    by_id, judged, later = dict[bytes, list[tuple[bytes, int]]](), 0, 0
-    for row, rank in enumerate(marks.rank_rows(records)):
-        if not usable[row] or (each := records.keys[row]) not in keyed:
-            continue
-        if each in taken:
-            by_id.setdefault(each, []).append((rank, row))
-        else:
-            judged += keyed[each] not in fresh
-            later += keyed[each] in fresh
-    chosen = sorted(
-        (row, rank) for rows in by_id.values() for rank, row in sorted(rows)[: question.records.rows_per_id]
+    found = _select_free(
+        records,
+        question,
+        marks,
+        unjudged,
+        marks.is_held_out,
+        is_drawn=lambda each: marks.is_drawn(each, period),
     )
-    rows = np.array([row for row, _ in chosen], np.int64)
-    beyond = later + sum(map(len, by_id.values())) - len(rows)
-    return Selection(
-        features[rows],
-        labels[rows],
-        _join_ranks(rank for _, rank in chosen),
-        tuple(sorted(keyed[each] for each in by_id)),
-        unusable=int(np.count_nonzero(~usable)),
-        taken=judged,
-        held_out=0,
-        beyond=beyond,
-    )
+    return replace(found, held_out=0)
 
 
 def unsummed_rows(records: Records, question: Question, marks: Marks, ranks: Array) -> tuple[Array, Integers]:
@@ -479,10 +467,6 @@ def _columns_of(names: Any, dim: int) -> tuple[str, ...]:
     if found and (len(found) != dim or len({*found}) != dim):
         raise Misuse(f"columns: got {len({*found})} different names for {dim} features: pass one for each")
     return found
-
-
-def _join_ranks(ranks: Iterator[bytes]) -> Array:
-    return np.frombuffer(b"".join(ranks), np.uint8).reshape(-1, _DIGEST_BYTES)
 
 
 def _labels_of(labels: Any, rows: int) -> Array:
