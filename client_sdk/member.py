@@ -5,7 +5,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 
@@ -144,7 +144,7 @@ class Conversations:
         """
         if records is not None:
             _expect_kind("records", records, Records, "Records(features, labels, ids)")
-        return self._run_alone(partial(enrol_in_cohort, self.session, _parse_cohort_id(cohort), records))
+        return self._run_alone(enrol_in_cohort(self.session, _parse_cohort_id(cohort), records))
 
     def cohort(self, cohort: str | bytes, after: int | None = None) -> Flow[CohortView]:
         """Return a cohort as the coordinator shows it, unverified. Its `rounds` name the round to take part in.
@@ -159,9 +159,7 @@ class Conversations:
             PeerFault: there is no such cohort.
             ClientError: see `client_sdk.errors`.
         """
-        return self._run_alone(
-            partial(self.session.coordinator.fetch_cohort, _parse_cohort_id(cohort).hex(), after)
-        )
+        return self._run_alone(self.session.coordinator.fetch_cohort(_parse_cohort_id(cohort).hex(), after))
 
     def runs(self, after: int | None = None) -> Flow[RunsView]:
         """Return the federation's runs as the coordinator shows them, unverified.
@@ -170,14 +168,12 @@ class Conversations:
             after: the `revision` that was last shown: wait for a later one, for at most a long poll. None returns at once.
         """
         return self._run_alone(
-            partial(self.session.coordinator.fetch_runs, self.session.policy.federation.hex(), after)
+            self.session.coordinator.fetch_runs(self.session.policy.federation.hex(), after)
         )
 
     def studies(self) -> Flow[tuple[StudyView, ...]]:
         """Return the published studies as the coordinator shows them, unverified."""
-        return self._run_alone(
-            partial(self.session.coordinator.fetch_studies, self.session.policy.federation.hex())
-        )
+        return self._run_alone(self.session.coordinator.fetch_studies(self.session.policy.federation.hex()))
 
     def study(self, study: str | bytes) -> Flow[Content]:
         """Fetch and check a study, to read it before you approve it.
@@ -188,13 +184,7 @@ class Conversations:
         Raises:
             PeerFault: wrong-federation, bad-signature or study-refused.
         """
-        study_hash = bytes_of(study, "study")
-
-        def flow() -> Flow[Content]:
-            roster = yield from self.session.fetch_roster()
-            return (yield from self.session.fetch_study(roster, study_hash))
-
-        return self._run_alone(flow)
+        return self._run_alone(self.session.fetch_study(bytes_of(study, "study")))
 
     def canaries(self, study: str | bytes) -> Flow[CanaryPack]:
         """Fetch the canary pack of a study: public inputs, for this member's own pipeline.
@@ -209,13 +199,12 @@ class Conversations:
         study_hash = bytes_of(study, "study")
 
         def flow() -> Flow[CanaryPack]:
-            roster = yield from self.session.fetch_roster()
-            content = yield from self.session.fetch_study(roster, study_hash)
+            content = yield from self.session.fetch_study(study_hash)
             if content.rehearsal is None:
                 raise Misuse(f"study {content.notes.name} has no canary pack")
             return (yield from self.session.fetch_canaries(content))
 
-        return self._run_alone(flow)
+        return self._run_alone(flow())
 
     def contribute(self, round_id: str) -> Flow[Result]:
         """Take part in a round with the records reserved at enrolment, and return its verified result.
@@ -239,7 +228,7 @@ class Conversations:
             self.mark_exported(result)
             return result
 
-        return self._run_alone(flow)
+        return self._run_alone(flow())
 
     def sums(self, result: Result) -> Flow[Pooled]:
         """Return the pooled statistics behind a result. The roster must list this member among its `readers`.
@@ -262,7 +251,7 @@ class Conversations:
             content = yield from self.session.coordinator.fetch_sums(result.record.round, most)
             return verify_sums(result, content)
 
-        return self._run_alone(flow)
+        return self._run_alone(flow())
 
     def give_up(self, study: str, period: str) -> Flow[None]:
         """Withdraw from a run for good. Its records are free again once every attempt has ended without spending them.
@@ -292,11 +281,11 @@ class Conversations:
             with suppress(PeerFault, Unreachable, UnexpectedAnswer):
                 yield from self.session.learn_endings()
 
-        return self._run_alone(flow)
+        return self._run_alone(flow())
 
     def next_result(self, agent: Agent) -> Flow[Result | None]:
         """Return an agent's next result; None at its end."""
-        return self._run_alone(agent.next_result)
+        return self._run_alone(agent.next_result())
 
     def mark_exported(self, result: Result) -> None:
         """Note that the caller has this result, so that `veilsum member join` does not save it again."""
@@ -325,7 +314,7 @@ class Conversations:
             self._open = False
             self._give_back()
 
-    def _run_alone(self, begin: Callable[[], Flow[T]]) -> Flow[T]:
+    def _run_alone(self, flow: Flow[T]) -> Flow[T]:
         """Run one conversation at a time: two would race for one stored phase. Raises Misuse for a second one, and after `close`."""
         if self.lock.is_forked:  # two processes with one identity's keys would mask or vote twice
             raise Misuse(
@@ -337,7 +326,7 @@ class Conversations:
                 raise Misuse(f"this member is {state}")
             self._busy = True
         try:
-            return (yield from begin())
+            return (yield from flow)
         finally:
             with self._turn:
                 self._busy = False

@@ -85,8 +85,9 @@ class Session:
         if seen is None or number > seen.number:
             yield from self.fetch_roster()
 
-    def fetch_study(self, roster: Roster, study_hash: bytes) -> Flow[Content]:
-        """Fetch and check a study. Raises as `read_study`."""
+    def fetch_study(self, study_hash: bytes) -> Flow[Content]:
+        """Fetch and check a study under the roster in force. Raises as `fetch_roster` and `read_study`."""
+        roster = yield from self.fetch_roster()
         study = yield from self.coordinator.fetch_study(self.policy.federation.hex(), study_hash.hex())
         if study.hash != study_hash:
             raise PeerFault(Cause.MALFORMED, "the coordinator shows another study", ["coordinator"])
