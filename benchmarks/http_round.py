@@ -146,10 +146,10 @@ async def plain(
             Request("GET", RESULT.format(federation=founded.federation), wait_s=PATIENCE_S)
         )
 
-    def chunk(caller: RetryingClient, member: str, index: int, flat: Any) -> Callable[[], Flow[Response]]:
+    def chunk(caller: RetryingClient, member: str, index: int, flat: Any) -> Flow[Response]:
         path = CHUNK.format(federation=founded.federation, member=member, index=index)
         body = flat[index * CHUNK_ELEMENTS : (index + 1) * CHUNK_ELEMENTS].tobytes()
-        return lambda: caller.send_with_retries(Request("PUT", path, body))
+        return caller.send_with_retries(Request("PUT", path, body))
 
     ready = records_of(founded, ids)
     parent.send(("ready", None))

@@ -97,7 +97,7 @@ class Together(Generic[T]):
     The first exception of one of them stops the others and becomes the outcome.
     """
 
-    flows: "Sequence[Callable[[], Flow[T]]]"
+    flows: "Sequence[Flow[T]]"
     lanes: int
 
 
@@ -111,7 +111,7 @@ def compute(work: Callable[[], T]) -> Flow[T]:
     return outcome
 
 
-def together(flows: Sequence[Callable[[], Flow[T]]], lanes: int) -> Flow[list[T]]:
+def together(flows: Sequence[Flow[T]], lanes: int) -> Flow[list[T]]:
     """`yield Together(flows, lanes)` with the outcome's type."""
     outcome: list[T] = yield Together(flows, lanes)
     return outcome

@@ -132,17 +132,17 @@ class BlockingDriver:
     def _run_together(self, effect: Together[T]) -> list[T]:
         stop = threading.Event()
 
-        def lane(make: Callable[[], Flow[T]]) -> T:
+        def lane(flow: Flow[T]) -> T:
             if stop.is_set():
                 raise Stopped
             try:
-                return self.run(make(), stop)
+                return self.run(flow, stop)
             except BaseException:
                 stop.set()
                 raise
 
         with ThreadPoolExecutor(effect.lanes, thread_name_prefix="veilsum") as pool:
-            futures = [pool.submit(lane, make) for make in effect.flows]
+            futures = [pool.submit(lane, flow) for flow in effect.flows]
             try:
                 for future in futures:
                     future.exception()
@@ -256,11 +256,11 @@ class AsyncDriver:
 
     async def _run_together(self, effect: Together[T]) -> list[T]:
         results: dict[int, T] = {}
-        waiting: Iterator[tuple[int, Callable[[], Flow[T]]]] = iter(enumerate(effect.flows))
+        waiting = iter(enumerate(effect.flows))
 
         async def lane() -> None:
-            for index, make in waiting:
-                results[index] = await self.run(make())
+            for index, flow in waiting:
+                results[index] = await self.run(flow)
 
         lanes = [asyncio.create_task(lane()) for _ in range(effect.lanes)]
         try:

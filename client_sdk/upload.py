@@ -183,7 +183,7 @@ def send_upload(
     if not missing:
         return None
     began_s = session.environment.monotonic_s()
-    yield from together([partial(send_chunk, index) for index in missing[:-1]], session.lanes)
+    yield from together([send_chunk(index) for index in missing[:-1]], session.lanes)
     if not rehearses:
         return (yield from send_chunk(missing[-1], after))
     asked = yield from send_chunk(missing[-1])  # no long poll: the upload is timed

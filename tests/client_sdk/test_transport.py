@@ -379,7 +379,7 @@ def test_the_first_failure_stops_the_other_lanes(run: Runner) -> None:
         raise PeerFault(Cause.CONFLICT)
 
     with refused("conflict"):
-        run(together([endless, broken, endless], 2), lambda _: httpx.Response(200))
+        run(together([endless(), broken(), endless()], 2), lambda _: httpx.Response(200))
     assert 0 < len(steps) < 1000
 
 
@@ -521,7 +521,7 @@ async def test_a_cancelled_flow_waits_for_its_thread_however_often_it_is_cancell
         yield Pause(60.0)
 
     driver = AsyncDriver(URL)
-    flow: Flow[Any] = together([slow, quick], 2) if lanes else slow()
+    flow: Flow[Any] = together([slow(), quick()], 2) if lanes else slow()
     task = asyncio.create_task(driver.run(flow))
     await asyncio.to_thread(begun.wait)
     task.cancel()

@@ -428,8 +428,8 @@ class Consortium:
                     if isinstance(effect, Together):
                         assert effect.lanes >= 1
                         outcome = []
-                        for make in effect.flows:
-                            outcome.append((yield from self.steps(make())))
+                        for lane in effect.flows:
+                            outcome.append((yield from self.steps(lane)))
                     else:
                         while self._held(effect):
                             yield "waits", effect
