@@ -7,12 +7,13 @@ OPEN-8 to OPEN-14 is in the same database, so that an attempt's end and its effe
 import math
 import sqlite3
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pydantic
 from safetensors.numpy import load, save
 
 from client_sdk.database import Installation, StateDatabase
@@ -39,13 +40,10 @@ SELECT id, base, study, approval, question, extractor, period, kind,
 FROM answered
 """
 """The fields of `Run`, in order."""
-_RUN_BY_QUESTION_SQL = _RUNS_SQL + "WHERE question = ? AND period = ?"
-_RUN_BY_NUMBER_SQL = _RUNS_SQL + "WHERE id = ?"
-_BASE_RUN_SQL = (
-    "(SELECT COALESCE(run.base, run.id) FROM attempt JOIN run ON run.id = attempt.run WHERE context = ?)"
+_OF_QUESTION = "question = ? AND period = ?"
+_OF_ATTEMPT = (
+    "id = (SELECT COALESCE(run.base, run.id) FROM attempt JOIN run ON run.id = attempt.run WHERE context = ?)"
 )
-_RUN_BY_CONTEXT_SQL = _RUNS_SQL + "WHERE id = " + _BASE_RUN_SQL
-
 
 COUNTS_MAX = 3
 """Maximum runs that count a record: each tells how many members hold its class (LEDGER-6)."""
@@ -107,7 +105,7 @@ class _Held:
     squares: float
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class Run:
     """One question and period in this member's ledger.
 
@@ -244,12 +242,12 @@ class Reservations:
     def list_runs(self) -> tuple[Run, ...]:
         """Return all answered runs, oldest first."""
         with self._database.read() as ledger:
-            return tuple(_parse_run(row) for row in ledger.execute(_RUNS_SQL + "ORDER BY id"))
+            return tuple(Run(*row) for row in ledger.execute(_RUNS_SQL + "ORDER BY id"))
 
     def find_run(self, question: bytes, period: str) -> Run | None:
         """Return a run; None if it has not been answered."""
         with self._database.read() as ledger:
-            return _find_run(ledger, _RUN_BY_QUESTION_SQL, (question, period))
+            return _find_run(ledger, _OF_QUESTION, question, period)
 
     def idle_runs(self, question: bytes, kind: PeriodKind) -> list[Run]:
         """Return the runs of a question, over one kind of rows, whose own records are neither spent nor free."""
@@ -264,7 +262,7 @@ class Reservations:
     def run_of_attempt(self, context: bytes) -> Run | None:
         """Return the reservation behind an attempt, made for its first extractor; None if this member holds none."""
         with self._database.read() as ledger:
-            return _find_run(ledger, _RUN_BY_CONTEXT_SQL, (context,))
+            return _find_run(ledger, _OF_ATTEMPT, context)
 
     def free_records(
         self, records: Sequence[bytes], question: Question, mu_budget: float = math.inf
@@ -318,7 +316,7 @@ class Reservations:
             found.held_out, found.beyond, found.counted_out, *sum_size(question),
         )  # fmt: skip
         with self._database.write_ledger() as ledger:
-            if _find_run(ledger, _RUN_BY_QUESTION_SQL, (question.digest, period)) is not None:
+            if _find_run(ledger, _OF_QUESTION, question.digest, period) is not None:
                 raise Misuse(f"period {period} of this question was answered before, and an answer is final")
             if base is not None:
                 self._check_other_extractor(ledger, base, question.extractor)
@@ -344,7 +342,7 @@ class Reservations:
                 ledger.executemany(
                     "INSERT INTO held VALUES (?, ?)", [(each, number) for each in found.records]
                 )
-            answered = _find_run(ledger, _RUN_BY_NUMBER_SQL, (number,))
+            answered = _find_run(ledger, "id = ?", number)
             assert answered is not None
         return answered
 
@@ -603,22 +601,9 @@ def _forget_rehearsals(ledger: sqlite3.Connection, question: Question) -> None:
     ledger.execute(f"UPDATE run SET given_up = 1, rows_sha256 = NULL WHERE {own}", (question.digest,))  # noqa: S608
 
 
-def _parse_run(row: Sequence[Any]) -> Run:
-    found = Run(*row)
-    # SQLite has no such types.
-    return replace(
-        found,
-        kind=PeriodKind(found.kind),
-        state=State(found.state),
-        noisy=bool(found.noisy),
-        counted=bool(found.counted),
-        given_up=bool(found.given_up),
-    )
-
-
-def _find_run(ledger: sqlite3.Connection, query: str, values: tuple[object, ...]) -> Run | None:
-    row = ledger.execute(query, values).fetchone()
-    return None if row is None else _parse_run(row)
+def _find_run(ledger: sqlite3.Connection, where: str, *values: object) -> Run | None:
+    row = ledger.execute(f"{_RUNS_SQL} WHERE {where}", values).fetchone()
+    return None if row is None else Run(*row)
 
 
 def _vector_digest(ledger: sqlite3.Connection, run: Run, name: str) -> bytes | None:
