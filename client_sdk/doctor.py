@@ -32,15 +32,13 @@ from veilsum.protocol.study import COUNT_BITS, DISCLOSED_STEPS, Content, Questio
 from veilsum.protocol.tags import PROTOCOL_VERSION
 from veilsum.study import signed
 from veilsum.study.canaries import fetched_pack
+from veilsum.study.sites import DISK_FREE_BYTES_MIN, UPLOAD_SHARE_MAX
 from veilsum.system.exposure import in_the_clear
 
 PROBE_BYTES_MIN = 256 << 10
 """Fewest bytes by which an upload's rate is measured."""
 _DISK_COPIES = 4
 """How often a member stores about as many bytes as a vector has: rows, vector, sums, result."""
-_DISK_BYTES_MIN = 50 << 20
-_WINDOW_SHARE_MAX = 0.5
-"""Of the upload window that an upload may take: retries and other uploads take time too."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +179,7 @@ class Doctor:
             (8 * each.question.elements_of(step) for each in contents for step in each.question.steps),
             default=0,
         )
-        needed = max(_DISK_BYTES_MIN, _DISK_COPIES * largest)
+        needed = max(DISK_FREE_BYTES_MIN, _DISK_COPIES * largest)
         ok = free >= needed
         advice = "" if ok else ": make room, or move the identity's folder"
         return HealthCheck("disk", ok, f"{in_bytes(free)} free, about {in_bytes(needed)} needed{advice}")
@@ -189,11 +187,11 @@ class Doctor:
     def _check_line(self, contents: list[Content], federation: str) -> Iterator[HealthCheck]:
         """Send as many bytes as a chunk has, and compare the time with the studies' windows."""
         uploads = [_largest_upload(content.question) for content in contents]
-        chunk = max(
-            (min(size, _chunk_bytes(each.question)) for each, size in zip(contents, uploads, strict=True)),
-            default=0,
-        )
-        size = min(max(PROBE_BYTES_MIN, chunk), rest.MAX_PROBE_BYTES)
+        chunks = [
+            min(upload, Ring(content.question.ring_bits).packed_bytes(CHUNK_ELEMENTS))
+            for content, upload in zip(contents, uploads, strict=True)
+        ]
+        size = min(max([PROBE_BYTES_MIN, *chunks]), rest.MAX_PROBE_BYTES)
         try:
             answered_s = self._time_probe(federation, 1)
             spent_s = self._time_probe(federation, size)
@@ -209,7 +207,7 @@ class Doctor:
         for content, upload in zip(contents, uploads, strict=True):
             window_s = content.question.windows.upload
             needed_s = upload / rate
-            ok = needed_s <= _WINDOW_SHARE_MAX * window_s
+            ok = needed_s <= UPLOAD_SHARE_MAX * window_s
             advice = "" if ok else ". Ask the admin for a longer windows.upload, or use a faster line"
             yield HealthCheck(
                 f"window of {content.notes.name}",
@@ -245,13 +243,8 @@ class Doctor:
 def _largest_upload(question: Question) -> int:
     """Return the bytes of the largest masked vector of a run."""
     return max(
-        Ring(_bits_of(question, step)).packed_bytes(question.elements_of(step)) for step in question.steps
+        Ring(COUNT_BITS if step in DISCLOSED_STEPS else question.ring_bits).packed_bytes(
+            question.elements_of(step)
+        )
+        for step in question.steps
     )
-
-
-def _bits_of(question: Question, step: str) -> int:
-    return COUNT_BITS if step in DISCLOSED_STEPS else question.ring_bits
-
-
-def _chunk_bytes(question: Question) -> int:
-    return Ring(question.ring_bits).packed_bytes(CHUNK_ELEMENTS)
