@@ -28,6 +28,7 @@ from client_sdk.result import TRANSCRIPT_FILE, Result
 from client_sdk.session import Session, ready_of
 from client_sdk.store import StoredPhase
 from client_sdk.upload import mask_upload, send_upload
+from client_sdk.verification import verify_result
 from veilsum.calibration.judge_tables import ShownHeads
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
@@ -603,7 +604,7 @@ class Conversation:
         if self.evidence is None:
             result.verify(session.policy.federation)
         else:
-            result.verify_against_evidence()
+            verify_result(result)
         result.check_counts(session.store.ledger.load_history())
         result.save(folder)
         self.erase_shares()

@@ -219,10 +219,6 @@ class Result(PublishedHead):
             PeerFault: the first check that fails.
         """
         self.evidence.verify(admin_key)
-        self.verify_against_evidence()
-
-    def verify_against_evidence(self) -> None:
-        """Check what `verify` checks after the evidence."""
         verify_result(self)
 
     def check_counts(self, history: History) -> None:
