@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
 from veilsum.calibration.ccvr_head import TukeyHead
 from veilsum.calibration.errors import CalibrationError
@@ -24,9 +22,9 @@ from veilsum.calibration.rows import Array, Floats, Integers
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import HELD_OUT_SHARE, NOISY_BITS, Judge, Question, study_fault
+from veilsum.protocol.study import HELD_OUT_SHARE, JUDGE_STEP, NOISY_BITS, Judge, Question, study_fault
 from veilsum.study.promise import check_noise, study_mu
-from veilsum.study.result_files import MATERIAL_MAX
+from veilsum.study.result_files import load_material, material_fault, material_file
 from veilsum.study.scales import guess_scale
 from veilsum.study.vectors import random_features
 
@@ -142,7 +140,7 @@ def encode_shown(question: Question, shown: ShownHeads) -> bytes:
             arrays[prefix + _CENTRE] = head.centre
         if isinstance(head, TukeyHead):
             arrays[prefix + _POWER] = np.array([1.0 if head.power is None else head.power])
-    content = save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
+    content = material_file(arrays)
     try:
         read_shown(question, content)
     except PeerFault as fault:
@@ -156,13 +154,7 @@ def read_shown(question: Question, content: bytes) -> ShownHeads:
     Raises:
         PeerFault: terms-refused if a tensor is missing, unknown, not finite, too large, or of a wrong shape or type.
     """
-    try:
-        arrays = load(content)
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise _shown_fault(f"no safetensors file: {error}") from error
-    for name, array in arrays.items():
-        if array.dtype != np.float64 or not (np.abs(array) <= MATERIAL_MAX).all():
-            raise _shown_fault(f"{name}: expected float64 numbers up to {MATERIAL_MAX:g}")
+    arrays = load_material(JUDGE_STEP, content)
     shapes = table_shapes(question)
     temperature, edges = arrays.pop(_TEMPERATURE, np.zeros(0)), arrays.pop(_EDGES, np.zeros(0))
     if temperature.shape != (1,) or not TEMPERATURE_MIN <= temperature[0] <= TEMPERATURE_MAX:
@@ -229,7 +221,7 @@ def _read_head(question: Question, prefix: str, tensors: Mapping[str, Floats]) -
 
 
 def _shown_fault(detail: str) -> PeerFault:
-    return PeerFault(Cause.TERMS_REFUSED, f"material of step judge: {detail}", ["coordinator"])
+    return material_fault(JUDGE_STEP, detail)
 
 
 _JUDGED_SHARE = 0.5

@@ -245,20 +245,22 @@ def read_material(spec: RoundSpec, content: bytes | None) -> dict[str, Floats]:
             scores could overflow.
     """
     wanted = material_shapes(spec)
-    if content is None:
-        content = save({})
+    arrays = {} if content is None else load_material(spec.step, content)
+    seen = {name: array.shape for name, array in arrays.items()}
+    if seen != wanted:
+        raise material_fault(spec.step, f"arrays {wanted} are needed, not {seen}")
+    return arrays
+
+
+def load_material(step: str, content: bytes) -> dict[str, Floats]:
+    """Load a file of float64 arrays. Raises PeerFault(terms-refused) for other types, and numbers that are not finite or too large."""
     try:
         arrays = load(content)
     except (SafetensorError, KeyError, ValueError) as error:
-        raise _material_fault(spec, f"no safetensors file: {error}") from error
-    seen = {name: array.shape for name, array in arrays.items()}
-    if seen != wanted or any(array.dtype != np.float64 for array in arrays.values()):
-        raise _material_fault(spec, f"float64 arrays {wanted} are needed, not {seen}")
+        raise material_fault(step, f"no safetensors file: {error}") from error
     for name, array in arrays.items():
-        if not (np.abs(array) <= MATERIAL_MAX).all():
-            raise _material_fault(
-                spec, f"{name} holds a number that is not finite, or above {MATERIAL_MAX:g}"
-            )
+        if array.dtype != np.float64 or not (np.abs(array) <= MATERIAL_MAX).all():
+            raise material_fault(step, f"{name}: expected float64 numbers up to {MATERIAL_MAX:g}")
     return arrays
 
 
@@ -274,5 +276,6 @@ def material_file(arrays: Mapping[str, Floats]) -> bytes:
     return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
 
 
-def _material_fault(spec: RoundSpec, detail: str) -> PeerFault:
-    return PeerFault(Cause.TERMS_REFUSED, f"material of step {spec.step}: {detail}", ["coordinator"])
+def material_fault(step: str, detail: str) -> PeerFault:
+    """Build the fault of a step's material that its terms can't mean (terms-refused)."""
+    return PeerFault(Cause.TERMS_REFUSED, f"material of step {step}: {detail}", ["coordinator"])
