@@ -6,7 +6,7 @@ leaves. Everything shown is of public inputs.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -323,7 +323,7 @@ class _Rows:
             if PAIR_MARK not in name:
                 for left, found in replace(self, reference=features).try_moments(tolerance):
                     yield left, (_describe_slip(name), *found)
-        likest = _likest_columns(self.own, self.reference)
+        likest = _following_columns(self.own, self.reference)
         moved = np.flatnonzero(likest != np.arange(len(likest)))
         if moved.size:
             is_reversed = bool((likest[moved] == len(likest) - 1 - moved).all())
@@ -347,28 +347,24 @@ def _distances(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> Floats:
 
 def _nearest_columns(wanted: Floats, among: Floats) -> Integers:
     """Return for each column of `wanted` the place of the nearest one in `among`; its own place if none is nearer."""
-    squares, found = (among**2).sum(axis=0), np.arange(wanted.shape[1])
-    step = max(1, _COLUMN_BLOCK_ELEMENTS // wanted.shape[1])
-    for start in range(0, wanted.shape[1], step):
-        block = wanted[:, start : start + step]
-        distances = squares - 2 * (block.T @ among)
-        places = np.arange(start, start + block.shape[1])
-        distances[places - start, places] -= 1e-9  # among equal columns its own
-        found[places] = distances.argmin(axis=1)
-    return found
+    squares = (among**2).sum(axis=0)
+    return _likest_columns(wanted.shape[1], lambda block: 2 * (wanted[:, block].T @ among) - squares)
 
 
-def _likest_columns(own: Floats, reference: Floats) -> Integers:
+def _following_columns(own: Floats, reference: Floats) -> Integers:
     """Return for each column of `own` the place of the reference's column that it follows most closely, stretched and shifted; its own place if none is closer."""
-    place = np.arange(own.shape[1])
-    first, second = (_centre_columns(each) for each in (own, reference))
-    found = place.copy()
-    step = max(1, _COLUMN_BLOCK_ELEMENTS // own.shape[1])
-    for start in range(0, own.shape[1], step):
-        block = place[start : start + step]
-        alike = np.abs(first[:, block].T @ second)
-        alike[block - start, block] += 1e-9  # among equal columns its own
-        found[block] = alike.argmax(axis=1)
+    first, second = _centre_columns(own), _centre_columns(reference)
+    return _likest_columns(own.shape[1], lambda block: np.abs(first[:, block].T @ second))
+
+
+def _likest_columns(columns: int, compare: Callable[[slice], Floats]) -> Integers:
+    """Return for each column the place of the likest one; `compare` returns the likeness of a block of columns to all."""
+    found = np.arange(columns)
+    step = max(1, _COLUMN_BLOCK_ELEMENTS // columns)
+    for start in range(0, columns, step):
+        likeness = compare(slice(start, start + step))
+        np.fill_diagonal(likeness[:, start:], likeness.diagonal(start) + 1e-9)  # among equal columns its own
+        found[start : start + step] = likeness.argmax(axis=1)
     return found
 
 
