@@ -1,15 +1,6 @@
 """Every message of the protocol and its encoding."""
 
-from veilsum.protocol.causes import Cause
-from veilsum.protocol.messages.base import (
-    BOX_TAG_BYTES,
-    SHARE_BYTES,
-    Message,
-    Names,
-    Path,
-    Signed,
-    parse_message,
-)
+from veilsum.protocol.messages.base import BOX_TAG_BYTES, SHARE_BYTES, Message, Names, parse_message
 from veilsum.protocol.messages.cohort import (
     Cards,
     Ciphertexts,
@@ -93,7 +84,6 @@ __all__ = [
     "SHARE_BYTES",
     "BadRun",
     "Cards",
-    "Cause",
     "Certificate",
     "Chain",
     "Ciphertexts",
@@ -117,7 +107,6 @@ __all__ = [
     "Names",
     "Opening",
     "Pairing",
-    "Path",
     "Proof",
     "Receipt",
     "Refusal",
@@ -127,7 +116,6 @@ __all__ = [
     "Seed",
     "Shown",
     "ShownCiphertext",
-    "Signed",
     "Study",
     "Survivor",
     "SurvivorSet",
