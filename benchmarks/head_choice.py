@@ -28,7 +28,7 @@ from benchmarks.sparse_features import (
     orient_gradients,
     train_network,
 )
-from client_sdk.comparison import answer_scores, detect_class, find_auroc
+from client_sdk.comparison import detect_class, find_auroc
 from veilsum.calibration import FFCStatistics, Head, RandomFeatures, solve_ffc, solve_random_features
 from veilsum.calibration.judge_tables import positive_margins
 from veilsum.calibration.random_features import suggested_bandwidth
@@ -98,14 +98,16 @@ def judge_positive(
         kept[positives[:wanted]] = True
     heads = solve_heads(rows[kept & fitted], labels[kept & fitted], 2)
     held_out = kept & ~fitted
-    found = detect_class(answer_scores(heads[RIDGE], rows[held_out]), None, labels[held_out], 1)
+    found = detect_class(
+        heads[RIDGE].answer_scores(rows[held_out], normalise=True), None, labels[held_out], 1
+    )
     assert found is not None
     judged, is_positive = {}, truth == 1
     for name, (head, threshold) in {
         **{name: (head, 0.0) for name, head in heads.items()},
         THRESHOLD: (heads[RIDGE], found.threshold),
     }.items():
-        margins = positive_margins(answer_scores(head, test), 1)
+        margins = positive_margins(head.answer_scores(test, normalise=True), 1)
         called = margins >= threshold if threshold else margins > 0
         recall, alarms = float(called[is_positive].mean()), float(called[~is_positive].mean())
         judged[name] = {

@@ -92,12 +92,10 @@ class Judgement(_Facts):
         positive: int | None = None,
     ) -> Self:
         """Judge the consortium's head, and a member's own that predicts the same classes, on (n, dim) features and (n,) class indices, n ≥ 1."""
-        scores, seen = (
-            answer_scores(head, features),
-            Reliability.of(head, features, labels, normalise=head.scales),
-        )
+        scores = head.answer_scores(features, normalise=head.scales)
+        seen = Reliability.of(head, features, labels, normalise=head.scales)
         right = scores.argmax(axis=1) == labels
-        own_scores = None if own is None else answer_scores(own, features)
+        own_scores = None if own is None else own.answer_scores(features, normalise=own.scales)
         own_right = None if own_scores is None else own_scores.argmax(axis=1) == labels
         recalls = tuple(
             ClassRecall(
@@ -126,13 +124,6 @@ class Judgement(_Facts):
             and _is_worse(scores, own_scores, labels),
             temperature=seen.temperature,
         )
-
-
-def answer_scores(head: Head, features: Array) -> Floats:
-    """Return the (n, C) scores of (n, dim) features; −∞ for classes that the head never predicts."""
-    scores = head.scores(features, normalise=head.scales)
-    scores[:, list(head.empty_classes)] = -np.inf
-    return scores
 
 
 def _is_worse(scores: Floats, own_scores: Floats, labels: Integers) -> bool:

@@ -79,11 +79,16 @@ class Head:
             scores += self.bias
         return scores
 
-    def predict(self, features: Array, *, normalise: bool = False) -> Integers:
-        """The class with the highest score, (n,) int64; the lowest index among equals. Arguments and errors as `rows`."""
+    def answer_scores(self, features: Array, *, normalise: bool = False) -> Floats:
+        """Scores of each class, (n, C); −∞ for classes that are never predicted. Arguments and errors as `rows`."""
         scores = self.scores(features, normalise=normalise)
         # A column of zeros would beat every negative score.
         scores[:, list(self.empty_classes)] = -np.inf
+        return scores
+
+    def predict(self, features: Array, *, normalise: bool = False) -> Integers:
+        """The class with the highest score, (n,) int64; the lowest index among equals. Arguments and errors as `rows`."""
+        scores = self.answer_scores(features, normalise=normalise)
         best: Integers = scores.argmax(axis=1).astype(np.int64, copy=False)
         return best
 
@@ -96,9 +101,7 @@ class Head:
             CalibrationError: as `rows`; a temperature that is not above 0.
         """
         _check_temperature(temperature)
-        scores = self.scores(features, normalise=normalise) / temperature
-        scores[:, list(self.empty_classes)] = -np.inf
-        return np.exp(log_softmax(scores))
+        return np.exp(log_softmax(self.answer_scores(features, normalise=normalise) / temperature))
 
     def with_unit_columns(self) -> "Head":
         """The head with w_c/‖w_c‖ in place of w_c, the bias divided alike (Fed3R: Fanì et al. 2024).

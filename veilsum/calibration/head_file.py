@@ -172,9 +172,7 @@ class Calibrated:
 
     def scores(self, features: Any) -> Floats:
         """Scores of features of any length, (n, C); −∞ for classes that are never predicted."""
-        scores = self.head.scores(features, normalise=self.head.scales)
-        scores[:, list(self.head.empty_classes)] = -np.inf
-        return scores
+        return self.head.answer_scores(features, normalise=self.head.scales)
 
 
 def notes_in(content: bytes, entry: str) -> dict[str, Any]:

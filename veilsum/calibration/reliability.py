@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from veilsum.calibration.head import Head, log_softmax
-from veilsum.calibration.rows import Array, Floats, Integers, as_array, as_labels, row_blocks
+from veilsum.calibration.rows import Array, Floats, Integers, as_labels, row_blocks
 
 LOSS_MAX = 32.0
 """The most nats that a record's loss counts: a class that the head calls e^−32 likely costs as much as one that it never predicts."""
@@ -66,9 +66,8 @@ class Reliability:
         Raises:
             CalibrationError: as `Head.rows`.
         """
-        scores = head.scores(as_array(features), normalise=normalise)
+        scores = head.answer_scores(features, normalise=normalise)
         indices = as_labels(labels, len(scores), scores.shape[1])
-        scores[:, list(head.empty_classes)] = -np.inf
         grid = default_temperatures() if temperatures is None else np.asarray(temperatures, np.float64)
         shape = (len(grid), CONFIDENCE_BINS)
         found = cls(len(scores), grid, np.zeros(len(grid)), np.zeros(shape), np.zeros(shape, np.int64))

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from client_sdk.comparison import Detection, Judgement, answer_scores, detect_class
+from client_sdk.comparison import Detection, Judgement, detect_class
 from veilsum.calibration import CalibrationError, FFCStatistics, Head, solve_lda
 from veilsum.calibration.rows import Floats
 from veilsum.cli.console import print_note, print_table
@@ -80,7 +80,7 @@ class HeadTable:
             name: Judgement.of_head(head, rows, truth, None, unanswered=unanswered, positive=positive)
             for name, head in heads.items()
         }
-        scores = answer_scores(head, rows)
+        scores = head.answer_scores(rows, normalise=head.scales)
         detected, predicted = {0, 1} if head.classes == 2 else {positive}, {*scores.argmax(axis=1).tolist()}
         found = [
             detect_class(scores, None, truth, each.label)
