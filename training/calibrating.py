@@ -31,6 +31,7 @@ from veilsum.calibration import (
     solve_random_features,
 )
 from veilsum.calibration.ccvr_head import TukeyHead, fit_logistic_sgd, tukey_transform, virtual_features
+from veilsum.calibration.head import find_empty_classes
 from veilsum.calibration.layout import Layout
 from veilsum.calibration.random_features import mean_squared_distance
 
@@ -192,7 +193,7 @@ def fit_ccvr(
         parameters = fit_logistic_sgd(
             seen, labels, held.classes, rng, start=held.head, rate=lr, epochs=epochs
         )
-        empty = tuple(np.flatnonzero(statistics.counts == 0).tolist())
+        empty = find_empty_classes(statistics.counts)
         head = TukeyHead(parameters[:-1], parameters[-1], empty, power)
     options: dict[str, float | int | str | bool] = {"per_class": per_class, "transform": transform}
     options |= {"solver": solver} if solver == "exact" else {"solver": solver, "lr": lr, "epochs": epochs}
@@ -207,7 +208,7 @@ def all_data(held: MemberFeatures, *, lr: Rate = 0.001, epochs: Count = 50) -> S
     parameters = fit_logistic_sgd(
         features, labels, held.classes, rng, start=held.head, rate=lr, epochs=epochs
     )
-    empty = tuple(np.flatnonzero(np.bincount(labels, minlength=held.classes) == 0).tolist())
+    empty = find_empty_classes(np.bincount(labels, minlength=held.classes))
     head = TukeyHead(parameters[:-1], parameters[-1], empty, None)
     return head, False, None, {"lr": lr, "epochs": epochs}
 

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from veilsum.calibration.errors import CalibrationError, NoRecords
-from veilsum.calibration.head import Head, log_softmax
+from veilsum.calibration.head import Head, find_empty_classes, log_softmax
 from veilsum.calibration.rows import Array, Floats, Integers, as_features, finite_rows, unit_directions
 
 EIGENVALUE_FLOOR = 1e-6
@@ -147,7 +147,7 @@ def solve_ccvr(
     features, labels = virtual_features(statistics, per_class, rng)
     tukey_transform(features, power, out=features)
     parameters = fit_logistic(features, labels, statistics.classes, penalty=penalty)
-    empty = tuple(np.flatnonzero(statistics.counts == 0).tolist())
+    empty = find_empty_classes(statistics.counts)
     return TukeyHead(parameters[:-1], parameters[-1], empty, power, unit, centre=centre)
 
 

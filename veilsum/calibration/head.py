@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,6 +150,11 @@ class Head:
     def with_weights(self, weights: Floats, bias: Floats | None) -> "Head":
         """A head with other weights that maps features the same way."""
         return Head(weights, bias, self.empty_classes, centre=self.centre)
+
+
+def find_empty_classes(counts: NDArray[Any]) -> tuple[int, ...]:
+    """Return the classes without records, from (C,) counts."""
+    return tuple(np.flatnonzero(counts == 0).tolist())
 
 
 def log_softmax(scores: Floats) -> Floats:

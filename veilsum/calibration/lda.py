@@ -10,7 +10,7 @@ import numpy as np
 
 from veilsum.calibration.errors import CalibrationError, NoRecords, SingularSystem
 from veilsum.calibration.ffc import FFCStatistics
-from veilsum.calibration.head import Head
+from veilsum.calibration.head import Head, find_empty_classes
 from veilsum.calibration.rows import FEATURES_FACTOR, Floats
 from veilsum.calibration.spectrum import Spectrum
 
@@ -63,8 +63,7 @@ def solve_lda(statistics: FFCStatistics, *, shrinkage: float | None = None) -> L
     bias[held] = np.log(counts[held] / counts.sum()) - 0.5 * np.einsum(
         "cl,lc->c", means[held], weights[:, held]
     )
-    empty = tuple(np.flatnonzero(counts == 0).tolist())
-    return LDA(weights, bias, empty, means, covariance, float(gamma))
+    return LDA(weights, bias, find_empty_classes(counts), means, covariance, float(gamma))
 
 
 def class_moments(statistics: FFCStatistics) -> tuple[Floats, Floats, Floats]:
@@ -100,8 +99,7 @@ def nearest_class_mean(statistics: FFCStatistics) -> Head:
     if not counts.any():
         raise NoRecords("the statistics hold no records: update or merge before asking for means")
     means = sums.T / np.maximum(counts, 1)[:, None]
-    empty = tuple(np.flatnonzero(counts == 0).tolist())
-    return Head(means.T, -0.5 * (means**2).sum(axis=1), empty)
+    return Head(means.T, -0.5 * (means**2).sum(axis=1), find_empty_classes(counts))
 
 
 def _unit_moments(statistics: FFCStatistics) -> tuple[Floats, Floats, Floats]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from veilsum.calibration.errors import CalibrationError, ConfigMismatch, NoRecords, SingularSystem
 from veilsum.calibration.ffc import FFCStatistics
-from veilsum.calibration.head import Head
+from veilsum.calibration.head import Head, find_empty_classes
 from veilsum.calibration.rows import CONSTANT_ENTRY, Array, Floats, split_constant, with_constant
 from veilsum.calibration.spectrum import Spectrum
 
@@ -109,7 +109,7 @@ def solve_ffc(
     return Solution(
         weights,
         bias,
-        tuple(np.flatnonzero(statistics.counts == 0).tolist()),
+        find_empty_classes(statistics.counts),
         raw_weights=W,
         ridge=chosen,
         grid=grid,

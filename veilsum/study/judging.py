@@ -11,7 +11,7 @@ import numpy as np
 
 from veilsum.calibration.ccvr_head import TukeyHead
 from veilsum.calibration.errors import CalibrationError
-from veilsum.calibration.head import Head
+from veilsum.calibration.head import Head, find_empty_classes
 from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.judge import Figure, expect_tables
 from veilsum.calibration.judge_tables import JUDGE_LATTICE, ShownHeads, TableShapes, tabulate_records
@@ -208,7 +208,7 @@ def _read_head(question: Question, prefix: str, tensors: Mapping[str, Floats]) -
     centre = tensors.get(_CENTRE)
     if centre is not None and centre.shape != (question.dim,):
         raise _shown_fault(f"head {prefix}: the centre has shape {centre.shape}")
-    empty = tuple(np.flatnonzero(answered == 0).tolist())
+    empty = find_empty_classes(answered)
     if phi is not None:
         smaller = type(phi)(phi.dim, len(weights), phi.bandwidth, phi.seed)
         return KernelHead(weights, bias, empty, smaller, centre=centre)

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from veilsum.calibration.errors import CalibrationError, NonFinite, NoRecords, ShapeMismatch
-from veilsum.calibration.head import Head
+from veilsum.calibration.head import Head, find_empty_classes
 from veilsum.calibration.lattice import exact_products
 from veilsum.calibration.rows import (
     CONSTANT_ENTRY,
@@ -195,7 +195,7 @@ class NoisySums:
         divisors = np.maximum(held, 1)
         means: Floats = (self.U[:-1] / FEATURES_FACTOR).T / divisors[:, None] * (held > 0)[:, None]
         variances = (self.column_deviation / FEATURES_FACTOR / divisors) ** 2
-        return held, means, variances, tuple(np.flatnonzero(held == 0).tolist())
+        return held, means, variances, find_empty_classes(held)
 
     def nearest_mean(self) -> Head:
         """Compute the nearest-class-mean head, as `nearest_class_mean` does."""
