@@ -155,15 +155,12 @@ def class_keys(parts: Sequence[FileRecords]) -> list[str]:
     if all(map(_is_number, labels)):
         indices = {label for label in labels if label.isdecimal() and int(label) < LABEL_CLASSES_MAX}
         for part in parts if indices < labels else ():
-            wrong = (normalise_text(text) not in indices for text in part.texts if text)
-            if any(wrong):
-                row = next(
-                    row for row, text in enumerate(part.texts) if text and normalise_text(text) not in indices
-                )
-                raise Misuse(
-                    f"labels are numbers, but the one in row {row} (counted from 0) is not a class index from 0 to {LABEL_CLASSES_MAX - 1}: "
-                    "number the classes from 0, leave missing labels empty, or write class keys as text"
-                )
+            for row, text in enumerate(part.texts):
+                if text and normalise_text(text) not in indices:
+                    raise Misuse(
+                        f"labels are numbers, but the one in row {row} (counted from 0) is not a class index from 0 to {LABEL_CLASSES_MAX - 1}: "
+                        "number the classes from 0, leave missing labels empty, or write class keys as text"
+                    )
         return [f"class-{index}" for index in range(max([1, *map(int, labels)]) + 1)]
     keys = sorted(labels)
     if not 2 <= len(keys) <= LABEL_CLASSES_MAX:
