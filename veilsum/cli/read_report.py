@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -47,12 +47,10 @@ class ReadReport:
     classes: dict[str, int]
     skipped: dict[str, int]
     hints: tuple[str, ...]
-    canaries: int = 0
+    canaries: int
 
     @classmethod
-    def of_records(
-        cls, source: str, records: FileRecords, classes: Sequence[str] | None = None
-    ) -> "ReadReport":
+    def of_records(cls, source: str, records: FileRecords, classes: Sequence[str] | None) -> Self:
         """Describe records. Without `classes` nothing is said about labels, because a study decides about them."""
         rows, features = records.features.shape
         columns = tuple(records.columns or ())
@@ -105,25 +103,18 @@ class ReadReport:
             yield f"Hint: {self.source}: {hint}"
 
 
-def print_reports(reports: Sequence[ReadReport]) -> None:
-    """Print reports for people on stderr. With `--json` they belong into the command's object."""
-    if not JSON_OUTPUT.get():
-        for report in reports:
-            for line in report.render_lines():
-                print_note(line)
-
-
 def report_files(
     paths: Sequence[Path], records: Sequence[FileRecords], classes: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
-    """Print a report on each file, and return them for scripts."""
-    described = [
-        (ReadReport.of_records(str(path), each, classes), _id_hints(each))
-        for path, each in zip(paths, records, strict=True)
-    ]
-    reports = [replace(report, hints=(*hints, *report.hints)) for report, hints in described]
-    print_reports(reports)
-    return [report.values for report in reports]
+    """Print a report on each file on stderr, and return them for scripts: with `--json` they belong into the command's object."""
+    found = list[dict[str, Any]]()
+    for path, each in zip(paths, records, strict=True):
+        report = ReadReport.of_records(str(path), each, classes)
+        report = replace(report, hints=(*_id_hints(each), *report.hints))
+        found.append(report.values)
+        for line in () if JSON_OUTPUT.get() else report.render_lines():
+            print_note(line)
+    return found
 
 
 def _list_some(names: Sequence[str]) -> str:
@@ -163,16 +154,12 @@ def _label_hints(records: FileRecords, classes: Sequence[str]) -> Iterator[str]:
             if len(spelled) > 1:
                 yield f"classes {', '.join(map(repr, spelled))} differ only in case or white space: if they are one, spell it alike"
             elif others:
-                yield f"{_count_rows(others)} would be in class {spelled[0]!r} without differences in case or white space: fix the spelling, or they are skipped"
+                yield f"{count_noun(others, 'row')} would be in class {spelled[0]!r} without differences in case or white space: fix the spelling, or they are skipped"
     for sign in _SURE_SEPARATORS + _POSSIBLE_SEPARATORS:
         joined = [text for text in texts if _holds_several(text, sign, alike)]
         if joined:
-            count = _count_rows(sum(rows[text] for text in joined))
+            count = count_noun(sum(rows[text] for text in joined), "row")
             yield f"{count} with several labels, separated by {sign!r}? {SEVERAL_LABELS_HELP}"
-
-
-def _count_rows(count: int) -> str:
-    return f"{count:,} row{'' if count == 1 else 's'}"
 
 
 def _fold_key(key: str) -> str:

@@ -516,6 +516,7 @@ def ledger(
     from client_sdk import Identity, Policy
     from client_sdk.store import Store
     from veilsum.cli.remote import open_member
+    from veilsum.protocol.forms import count_noun
     from veilsum.protocol.periods import PeriodKind
 
     identity = Identity.load(folder)
@@ -541,7 +542,7 @@ def ledger(
     ]
     print_table("Runs", rows, empty="No runs yet.")
     if marked := own.count_marked():
-        print_note(f"Marked as summed, for life: {marked:,} record{'' if marked == 1 else 's'}.")
+        print_note(f"Marked as summed, for life: {count_noun(marked, 'record')}.")
 
 
 app.command()(doctor)
