@@ -14,8 +14,8 @@ import numpy as np
 
 from client_sdk.records import is_canary_id, normalise_id
 from veilsum.cli.features import read_table
-from veilsum.cli.moments import Moments
-from veilsum.cli.tables import Table, TableFormat
+from veilsum.cli.moments import standardise_by
+from veilsum.cli.tables import Array, Table, TableFormat
 from veilsum.protocol.errors import Misuse
 from veilsum.study.canaries import CANARY_PREFIX, CanaryPack
 from veilsum.study.canary_check import measure_slips, suggest_tolerance
@@ -43,10 +43,6 @@ def pack_of_features(
     """
     table = read_table(features, form)
     ids = _canary_ids(features, table)
-    moments = None if standardise is None else Moments.load_moments(standardise)
-    slip_tables = dict[str, Table]()
-    for name, file in map(_split_slip, slips):
-        slip_tables[name] = _order_rows(Path(file), read_table(Path(file), form), ids)
     if inputs is not None:
         files = _inputs_named(inputs, ids)
     elif table.columns:
@@ -54,21 +50,12 @@ def pack_of_features(
     else:
         raise Misuse(f"{features} is not a table: pass the inputs' folder with --inputs")
 
-    def standardise_given(given: Table) -> Table:
-        return given if moments is None else moments.standardise_table(given)
-
-    reference = standardise_given(table)
-    return CanaryPack(
-        ids,
-        [str(label).strip() for label in table.labels.tolist()],
-        reference.features,
-        reference.columns,
-        {
-            name: standardise_given(each).order_columns(reference.columns, "those of the reference").features
-            for name, each in slip_tables.items()
-        },
-        files,
-    )
+    reference, changed = standardise_by(standardise, table), dict[str, Array]()
+    for name, file in map(_split_slip, slips):
+        slip = standardise_by(standardise, _order_rows(Path(file), read_table(Path(file), form), ids))
+        changed[name] = slip.order_columns(reference.columns, "those of the reference").features
+    labels = [str(label).strip() for label in table.labels.tolist()]
+    return CanaryPack(ids, labels, reference.features, reference.columns, changed, files)
 
 
 def pack_of_images(

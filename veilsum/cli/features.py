@@ -15,7 +15,7 @@ import numpy.typing as npt
 from client_sdk.records import Records, normalise_text
 from veilsum.calibration import CalibrationError
 from veilsum.calibration.rows import row_blocks, unit_rows
-from veilsum.cli.moments import Moments
+from veilsum.cli.moments import standardise_by
 from veilsum.cli.tables import Array, Table, TableFormat, read_csv, read_parquet
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.forms import count_noun
@@ -118,11 +118,11 @@ def _take_arrays(path: Path, arrays: dict[str, Array], names: list[str]) -> Tabl
     return Table(features, arrays["labels"], arrays.get("ids"))
 
 
-def read_records(path: Path, form: TableFormat = _PLAIN, *, moments: Moments | None = None) -> FileRecords:
+def read_records(path: Path, form: TableFormat = _PLAIN, standardise: Path | None = None) -> FileRecords:
     """Read records. Raises Misuse as `read_table` does, and if features, labels or ids have a wrong shape or type."""
     table = read_table(path, form)
     with of_file(path):
-        return make_records(table if moments is None else moments.standardise_table(table))
+        return make_records(standardise_by(standardise, table))
 
 
 def make_records(table: Table) -> FileRecords:
@@ -130,7 +130,7 @@ def make_records(table: Table) -> FileRecords:
     return FileRecords(table.features, table.labels, table.ids, table.columns)
 
 
-def read_tables(paths: Sequence[Path], form: TableFormat = _PLAIN) -> list[Table]:
+def read_tables(paths: Sequence[Path], form: TableFormat) -> list[Table]:
     """Read the files of one command. Raises Misuse as `read_table` does, and if columns that have names differ from the first file's.
 
     Columns stand in the order of the first file that names them.

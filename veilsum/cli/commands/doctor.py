@@ -1,5 +1,6 @@
 """`veilsum member doctor` and `canaries`: see before a run whether this machine, its network and its features are fit for it."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,19 +42,16 @@ def doctor(
     from client_sdk.policy import Policy
     from client_sdk.transport import BlockingDriver
     from veilsum.cli.features import read_records
-    from veilsum.cli.moments import Moments
     from veilsum.cli.remote import client_certificate, name_address, verify_argument
 
     identity = Identity.load(folder)
     policy = Policy(admin_key=find_admin_key(folder, admin_key))
-    moments = None if standardise is None else Moments.load_moments(standardise)
-    records = None if data is None else read_records(data, form, moments=moments)
-    with name_address(url):
-        driver = BlockingDriver(url, verify=verify_argument(ca), cert=client_certificate())
-        try:
-            checks = [*Doctor(identity, policy, driver, url, records).run_checks()]
-        finally:
-            driver.close()
+    records = None if data is None else read_records(data, form, standardise)
+    with (
+        name_address(url),
+        closing(BlockingDriver(url, verify=verify_argument(ca), cert=client_certificate())) as driver,
+    ):
+        checks = [*Doctor(identity, policy, driver, url, records).run_checks()]
     failed = any(each.ok is False for each in checks)
     if JSON_OUTPUT.get():
         print_values({"ok": not failed, "checks": [vars(each) for each in checks]})

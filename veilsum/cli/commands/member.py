@@ -145,7 +145,6 @@ def join(
     from client_sdk.store import Store
     from veilsum.calibration import CalibrationError
     from veilsum.cli.features import read_records
-    from veilsum.cli.moments import Moments
     from veilsum.cli.read_report import ReadReport, report_files
     from veilsum.cli.remote import open_member
     from veilsum.system.files import make_folder
@@ -162,18 +161,15 @@ def join(
         )
 
     opened = partial(open_member, url, ca, identity, progress=make_progress_printer())
-    moments = None if standardise is None else Moments.load_moments(standardise)
-    records = read_records(data, form, moments=moments)
+    records = read_records(data, form, standardise)
     if records.ids is None:
         print_note(
             f"{data} has no ids, so all of it counts as one record. Once a run takes it, no later run takes any of your records, with ids or without. "
             "To contribute in later periods, add ids now."
         )
-    judges = None if test_set is None else read_records(test_set, form, moments=moments)
-    given_files = {
-        data: records,
-        **({test_set: judges} if test_set is not None and judges is not None else {}),
-    }
+    given_files, judges = {data: records}, None
+    if test_set is not None:
+        given_files[test_set] = judges = read_records(test_set, form, standardise)
     report_files([*given_files], [*given_files.values()])
     given = Policy(
         admin_key=key,
