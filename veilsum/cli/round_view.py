@@ -1,10 +1,10 @@
 """Format cohorts, rounds and results for the output of commands."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from client_sdk.operator import Operator
-from veilsum.cli.console import format_time, print_values
+from veilsum.cli.console import format_time, note_printer, print_values
 from veilsum.protocol.record import ResultRecord
 from veilsum.protocol.rest import (
     TRUST_SENTENCE,
@@ -37,6 +37,12 @@ def progress_line(view: CohortView | RoundView) -> str:
         if view.deadline_s is not None:
             line += f" until {format_time(view.deadline_s)}"
     return line
+
+
+def progress_printer() -> Callable[[CohortView | RoundView | str], None]:
+    """Return a function that reports a cohort or round in one line, or a sentence, as `note_printer` does."""
+    tell = note_printer()
+    return lambda seen: tell(seen if isinstance(seen, str) else progress_line(seen))
 
 
 def _enrolment_line(view: CohortView) -> str:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilsum.cli import names
-from veilsum.cli.console import note_printer
 from veilsum.cli.options import Connect, at_coordinator
 from veilsum.protocol.errors import Misuse
 
@@ -105,13 +104,13 @@ def status(connect: Connect, cohort: CohortId) -> None:
 def watch(connect: Connect, cohort: CohortId) -> None:
     """Follow enrolment and pairing to their end. Exits with 1 unless the cohort was formed."""
     from veilsum.cli.remote import watch_changes
-    from veilsum.cli.round_view import progress_line, show_view
+    from veilsum.cli.round_view import progress_printer, show_view
 
     name = names.cohort_id(cohort)
     with connect() as client:
-        tell, views = note_printer(), watch_changes(lambda after: client.cohort(name, after))
+        tell, views = progress_printer(), watch_changes(lambda after: client.cohort(name, after))
         while (view := next(views)).forming:
-            tell(progress_line(view))
+            tell(view)
     show_view(view)
     if view.state != "formed":
         raise typer.Exit(1)

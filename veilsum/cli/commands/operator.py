@@ -9,15 +9,7 @@ import typer
 
 from veilsum.cli.commands import audit, cohort, rounds, token
 from veilsum.cli.commands.cohort import Federation, Period, StudyName, wanted_study
-from veilsum.cli.console import (
-    JSON_OUTPUT,
-    cut_line,
-    note_printer,
-    print_note,
-    print_table,
-    print_values,
-    require_extras,
-)
+from veilsum.cli.console import JSON_OUTPUT, cut_line, print_note, print_table, print_values, require_extras
 from veilsum.cli.names import public_key
 from veilsum.cli.options import Connect, at_coordinator, report_errors
 from veilsum.protocol.errors import Misuse
@@ -41,15 +33,12 @@ def run(connect: Connect, study: StudyName, federation: Federation = None, perio
 
     You can interrupt the command: started again, it finds the run and continues. Exits with 1 unless there is a result.
     """
-    from veilsum.cli.round_view import progress_line, show_result, show_view
+    from veilsum.cli.round_view import progress_printer, show_result, show_view
     from veilsum.cli.running import Following, this_month
 
-    tell = note_printer()
     with connect(patience_s=MEMBER_RETRY_S) as client:
         found, of = wanted_study(client, study, federation)
-        following = Following(
-            client, lambda seen: tell(seen if isinstance(seen, str) else progress_line(seen))
-        )
+        following = Following(client, progress_printer())
         try:
             view = following.run_study(of, found, period or this_month())
         except KeyboardInterrupt:
@@ -77,17 +66,12 @@ def rehearse(
     Shows for each site what it reported and what is wrong. Exits with 1 unless the sum is right and every site is ready.
     """
     from veilsum.cli import rehearsing
-    from veilsum.cli.round_view import progress_line
+    from veilsum.cli.round_view import progress_printer
 
-    tell = note_printer()
     with connect(patience_s=MEMBER_RETRY_S) as client:
         found, of = wanted_study(client, study, federation)
         done = rehearsing.rehearse(
-            client,
-            lambda seen: tell(seen if isinstance(seen, str) else progress_line(seen)),
-            of,
-            found,
-            period or rehearsing.new_rehearsal(),
+            client, progress_printer(), of, found, period or rehearsing.new_rehearsal()
         )
     if not JSON_OUTPUT.get():
         rows = [
@@ -155,18 +139,15 @@ def judge(
         read_heads,
         read_study_content,
     )
-    from veilsum.cli.round_view import progress_line, show_view
+    from veilsum.cli.round_view import progress_printer, show_view
     from veilsum.cli.running import Following, this_month
 
-    tell = note_printer()
     with connect(patience_s=MEMBER_RETRY_S) as client:
         found, of = wanted_study(client, study, federation)
         content = read_study_content(client, of, found)
         heads = read_heads(head) if head else find_heads(client, of, found, content.question)
         shown = encode_heads(content.question, heads)
-        following = Following(
-            client, lambda seen: tell(seen if isinstance(seen, str) else progress_line(seen)), shown=shown
-        )
+        following = Following(client, progress_printer(), shown=shown)
         view = following.run_study(of, found, period or f"judge-{this_month()}")
         if view.state == "done":
             check_shown(client, view.round, shown)

@@ -7,7 +7,7 @@ import typer
 
 from veilsum.cli import names
 from veilsum.cli.commands.cohort import CohortId
-from veilsum.cli.console import note_printer, print_values
+from veilsum.cli.console import print_values
 from veilsum.cli.options import Connect, at_coordinator
 from veilsum.protocol.errors import Misuse
 
@@ -58,13 +58,13 @@ def status(connect: Connect, round_id: RoundId) -> None:
 def watch(connect: Connect, round_id: RoundId) -> None:
     """Follow a round to its end, or until it waits for the admin. Exits with 1 unless it ended with a result."""
     from veilsum.cli.remote import watch_changes
-    from veilsum.cli.round_view import progress_line, show_view
+    from veilsum.cli.round_view import progress_printer, show_view
 
     name = names.round_id(round_id)
     with connect() as client:
-        tell, views = note_printer(), watch_changes(lambda after: client.round(name, after))
+        tell, views = progress_printer(), watch_changes(lambda after: client.round(name, after))
         while not (view := next(views)).ended and view.state != "erasing":
-            tell(progress_line(view))
+            tell(view)
     show_view(view)
     if view.state != "done":
         raise typer.Exit(1)
