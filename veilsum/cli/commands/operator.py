@@ -272,25 +272,22 @@ def _show_format(*, upgrade: bool) -> None:
 @report_errors
 def check() -> None:
     """Check the database's file and rows, and list any damage. Changes nothing; exits with 1 if there is damage."""
-    require_extras("the coordinator", "service")
-    import asyncio
-
-    from service.coordination import checking
-    from service.settings import Settings
-
-    found = asyncio.run(checking.find_damage(Settings()))
-    _report_findings(found, "Database")
+    _check_database(repair=False)
 
 
 @database.command()
 @report_errors
 def repair() -> None:
     """Make damaged chains, rounds' ids, the audit log's numbers and end, and the coordinator's public key again from other rows, and check the database; exits with 1 if there is still damage."""
+    _check_database(repair=True)
+
+
+def _check_database(*, repair: bool) -> None:
     require_extras("the coordinator", "service")
     import asyncio
 
-    from service.coordination import repairing
+    from service.coordination import checking, repairing
     from service.settings import Settings
 
-    found = asyncio.run(repairing.repair_database(Settings()))
-    _report_findings(found, "Database")
+    work = repairing.repair_database if repair else checking.find_damage
+    _report_findings(asyncio.run(work(Settings())), "Database")
