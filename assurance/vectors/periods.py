@@ -32,7 +32,7 @@ PACK = CanaryPack(
     ["left", "right", "right"],
     np.array([[3.0, 1.0], [1.0, 4.0], [2.0, 3.0]]),
 )
-WITH_PACK: Json = {"pack": hashlib.sha256(PACK.to_bytes()).hexdigest(), "tolerance": 0.01}
+WITH_PACK: Json = {"pack": PACK.digest, "tolerance": 0.01}
 
 
 def study(rehearsal: Json | None = None, **question: Any) -> str:

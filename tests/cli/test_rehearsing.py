@@ -1,6 +1,5 @@
 """A rehearsal with its sites, as `veilsum operator rehearse` holds it."""
 
-import hashlib
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -55,7 +54,7 @@ def rehearsed(stage: Stage, tmp_path: Path, request: pytest.FixtureRequest) -> C
     """Four members, unless the test asks for more, and a study with a pack."""
     made = Consortium(stage, tmp_path, members=getattr(request, "param", 4))
     pack = CanaryPack(IDS, KEYS, ROWS)
-    made.rehearsal = {"pack": hashlib.sha256(pack.to_bytes()).hexdigest(), "tolerance": 1e-3}
+    made.rehearsal = {"pack": pack.digest, "tolerance": 1e-3}
     made.revise(members_min=4)
     made.operator.publish_canaries(made.name, pack)
     return made

@@ -1,7 +1,6 @@
 """Make canary packs of files, and write their inputs for a pipeline."""
 
 import csv
-import hashlib
 import importlib
 import io
 import sys
@@ -93,8 +92,7 @@ def pack_fields(pack: CanaryPack | None) -> dict[str, Any]:
     """Return the arguments of `draft_template` for a pack."""
     if pack is None:
         return {}
-    digest = hashlib.sha256(pack.to_bytes()).hexdigest()
-    return {"pack": digest, "tolerance": suggest_tolerance(pack), "columns": pack.columns}
+    return {"pack": pack.digest, "tolerance": suggest_tolerance(pack), "columns": pack.columns}
 
 
 def is_archive(path: Path) -> bool:

@@ -109,6 +109,11 @@ class CanaryPack:
             )
         return file.getvalue()
 
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the archive, by which a study names the pack."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Read a pack. Raises Misuse, which says what is wrong with it."""

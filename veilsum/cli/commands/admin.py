@@ -1,6 +1,5 @@
 """`veilsum admin`: sign the roster and the studies. The admin and the operator are different roles."""
 
-import hashlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -172,11 +171,10 @@ def canaries(
         made = pack_of_features(features, form, inputs=inputs, slips=slip or (), standardise=standardise)
     else:
         raise Misuse("pass --features FILE, with --inputs unless it is a table; or --extractor with --inputs")
-    content = made.to_bytes()
-    write_durably(pack, content)
+    write_durably(pack, made.to_bytes())
     values = {
         "pack": str(pack),
-        "sha256": hashlib.sha256(content).hexdigest(),
+        "sha256": made.digest,
         **describe_pack(made),
         "next": f"veilsum admin study new DRAFT.toml … --canaries {pack}",
     }

@@ -234,7 +234,7 @@ def _check_canaries(
     from veilsum.cli.features import make_records
 
     named = None if content.rehearsal is None else content.rehearsal.pack
-    if named != (None if pack is None else hashlib.sha256(pack.to_bytes()).hexdigest()):
+    if named != (pack and pack.digest):
         raise Misuse(f"{draft} names canary pack {named or 'none'}: pass that pack by --canaries")
     if pack is None:
         return []

@@ -1,6 +1,5 @@
 """The demo's run: real processes, one that a rehearsal finds mistaken, and two killed on the way."""
 
-import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -148,7 +147,7 @@ def hold_rehearsals(
     """Publish the study, start the members, rehearse, mend the member that the rehearsal names, and rehearse again."""
     dim, classes = learned.classifier.extractor.dim, learned.data.train.classes
     pack = learned.pack
-    rehearsal = Rehearsal(pack=hashlib.sha256(pack.to_bytes()).hexdigest(), tolerance=suggest_tolerance(pack))
+    rehearsal = Rehearsal(pack=pack.digest, tolerance=suggest_tolerance(pack))
     timed = plan.lengthen_windows(learned.seconds)
     content = demo_study(timed, learned.digest, dim, classes, len(learned.members), rehearsal)
     federation = Federation.publish_federation(
