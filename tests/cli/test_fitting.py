@@ -165,6 +165,13 @@ def test_more_than_fits_is_refused_at_once(
     assert cli("calibrate", many, "--head", "ccvr").error  # although the sums of ffc would fit
 
 
+def test_a_system_that_does_not_tell_its_memory_fits_a_head(
+    cli: Cli, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "sysconf")  # Windows has none
+    assert cli.json("calibrate", *files)["records"] == 63
+
+
 @pytest.mark.parametrize("name", HEAD_KINDS)
 def test_every_head_is_fitted_saved_and_judged(name: str, cli: Cli, files: list[Path]) -> None:
     said = cli.json("calibrate", *files, "--head", name, "--held-out", 0.3)

@@ -281,6 +281,8 @@ class Fitting:
 
 def _check_memory(records: Loaded, statistic: Statistic, *, constant: bool) -> None:
     """Raise Misuse if the sums, which are held in several forms at once, exceed this machine's memory."""
+    if not hasattr(os, "sysconf"):  # Windows promises no memory that it lacks: numpy raises MemoryError
+        return
     width = statistic.width_for(records.dim, constant=constant)
     classes = len(records.classes)
     numbers = 2 * statistic.elements_for(records.dim, classes, constant=constant) + width * (
