@@ -172,6 +172,12 @@ def test_a_system_that_does_not_tell_its_memory_fits_a_head(
     assert cli.json("calibrate", *files)["records"] == 63
 
 
+def test_records_close_together_have_random_features(cli: Cli) -> None:
+    features, labels = records(np.random.default_rng(2), 60)
+    close = write("close.npz", features + 100, labels)
+    assert cli.json("calibrate", close, "--head", "random-features")["records"] == 60
+
+
 @pytest.mark.parametrize("name", HEAD_KINDS)
 def test_every_head_is_fitted_saved_and_judged(name: str, cli: Cli, files: list[Path]) -> None:
     said = cli.json("calibrate", *files, "--head", name, "--held-out", 0.3)

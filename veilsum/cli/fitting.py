@@ -33,7 +33,7 @@ from veilsum.cli.read_report import report_files
 from veilsum.cli.tables import TableFormat
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.rest import HEAD_METADATA
-from veilsum.protocol.statistics import CCVR, FFC, RandomFeaturesFFC, Statistic
+from veilsum.protocol.statistics import BANDWIDTH_MIN, CCVR, FFC, RandomFeaturesFFC, Statistic
 from veilsum.protocol.study import CCVRHead
 from veilsum.study.answers import Alone, solve_alone
 from veilsum.system.files import write_durably
@@ -220,7 +220,7 @@ class Fitting:
     def _sum_records(self, records: Loaded) -> Alone:
         if self.head == "random-features":
             means = cast("FFCStatistics", self._sum_statistic(records, FFC()).statistics)
-            bandwidth = suggested_bandwidth(means)
+            bandwidth = max(BANDWIDTH_MIN, suggested_bandwidth(means))
             return self._sum_statistic(
                 records, RandomFeaturesFFC(size=_RANDOM_FEATURES_SIZE, bandwidth=bandwidth)
             )

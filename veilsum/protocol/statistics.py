@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Real = Annotated[float, Field(allow_inf_nan=False)]
+BANDWIDTH_MIN = 0.1
 
 
 class StudyBlock(BaseModel):
@@ -36,7 +37,7 @@ class RandomFeaturesFFC(StudyBlock):
 
     kind: Literal["random-features"] = "random-features"
     size: Annotated[int, Field(ge=2, le=65_536, multiple_of=2)]
-    bandwidth: Annotated[Real, Field(ge=0.1, le=1e3)]
+    bandwidth: Annotated[Real, Field(ge=BANDWIDTH_MIN, le=1e3)]
 
     def width_for(self, dim: int, *, constant: bool) -> int:
         del dim, constant
