@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.cli import EXTRACTOR, TOKEN, Cli
 from veilsum.cli import remote as connecting
-from veilsum.protocol.messages import Roster
+from veilsum.protocol.messages import ErasureRequest, Roster
 
 KEYS = [f"{index:02x}" * 32 for index in range(10)]
 NEW = ("--coordinator", KEYS[9], "--member", f"a={KEYS[1]}", "--member", f"b={KEYS[2]}")
@@ -151,6 +151,10 @@ def test_publishing(remote: Cli) -> None:
     assert [("roster" in each, "study" in each) for each in signed] == [(True, False), (False, True)]
     assert remote(*remote.at("admin", "publish", "r.json")).code == 1
     assert remote(*remote.at("admin", "publish", "nowhere.bin")).code == 1
+    Path("cut.bin").write_bytes(Path("r.bin").read_bytes()[:-1])
+    assert "64 bytes wanted" in remote(*remote.at("admin", "publish", "cut.bin")).error
+    Path("other.bin").write_bytes(ErasureRequest(bytes(32)).to_bytes())
+    assert "ErasureRequest" in remote(*remote.at("admin", "publish", "other.bin")).error
     remote("admin", "roster", "r.json", "--coordinator", KEYS[9], *folder)
     assert remote(*publish, "--token", TOKEN).error
 

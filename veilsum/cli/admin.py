@@ -12,7 +12,7 @@ from veilsum.cli.membership import newest_studies
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.forms import Hex32, first_fault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Entry, Roster, Study
+from veilsum.protocol.messages import Entry, Roster, Study, parse_message
 from veilsum.protocol.messages.cohort import MAX_NAME
 from veilsum.protocol.rest import MemberId
 from veilsum.protocol.study import Content, read_content
@@ -212,10 +212,11 @@ def signed_path(draft: Path, output: Path | None = None) -> Path:
 
 def read_signed(path: Path) -> Roster | Study:
     """Read a signed roster or study. Raises Misuse for any other file."""
-    content = path.read_bytes()
-    for kind in (Roster, Study):
-        try:
-            return kind.from_bytes(content)
-        except PeerFault as fault:
-            why = fault.detail
+    try:
+        found = parse_message(path.read_bytes())
+        if isinstance(found, Roster | Study):
+            return found
+        why = f"it holds a message {type(found).__name__}"
+    except PeerFault as fault:
+        why = fault.detail
     raise Misuse(f"{path} is neither a signed roster nor a signed study: {why}")
