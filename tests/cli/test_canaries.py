@@ -111,6 +111,9 @@ def test_slips_and_inputs_are_matched_by_id(cli: Cli, public: Path, tmp_path: Pa
     pack = CanaryPack.from_bytes((tmp_path / "pack.zip").read_bytes())
     assert pack.inputs["canary-row-3.png"] == b"row-3"
     np.testing.assert_allclose(pack.slips["bgr"], pack.features[:, ::-1])
+    (inputs / "row-0.json").write_text("{}")
+    assert "row-0.PNG and row-0.json" in cli(*words, "--inputs", inputs).error
+    (inputs / "row-0.json").unlink()
     (inputs / "row-0.PNG").unlink()
     for more in (
         ("--inputs", inputs),

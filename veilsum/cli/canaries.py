@@ -152,11 +152,13 @@ def _order_rows(path: Path, table: Table, ids: Sequence[str]) -> Table:
 
 def _inputs_named(folder: Path, ids: Sequence[str]) -> dict[str, bytes]:
     """Read the inputs of a folder under their canaries' ids. Raises Misuse unless each id has one."""
-    files = {
-        each.stem if is_canary_id(each.stem) else f"{CANARY_PREFIX}{each.stem}": each
-        for each in folder.iterdir()
-        if each.is_file()
-    }
+    files = dict[str, Path]()
+    for each in sorted(filter(Path.is_file, folder.iterdir())):
+        name = each.stem if is_canary_id(each.stem) else f"{CANARY_PREFIX}{each.stem}"
+        if files.setdefault(name, each) != each and name in ids:
+            raise Misuse(
+                f"{folder} has several inputs for {name}: {files[name].name} and {each.name}; expected one"
+            )
     if missing := [each for each in ids if each not in files]:
         raise Misuse(
             f"{folder} has no input for {missing[0]}: expected a file named by this id, with any ending"
