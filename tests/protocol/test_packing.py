@@ -75,16 +75,13 @@ def test_packed_bytes_never_alias_the_words(bits: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [32, 42])
-def test_writes_into_the_outputs_it_is_given(bits: int) -> None:
+def test_writes_into_the_output_it_is_given(bits: int) -> None:
     words = random_words(bits, 13)
     size = Ring(bits).packed_bytes(13)
     buffer = bytearray(b"\xff" * (size + 2))
     packed = pack_words(words, bits, out=buffer)
     assert buffer == bytes(packed) + b"\xff\xff"
     assert bytes(packed) == reference(words, bits)
-    out = np.empty_like(words)
-    assert unpack_words(packed, bits, 13, out=out) is out
-    assert out.tolist() == low_bits(words, bits)
 
 
 @pytest.mark.parametrize("bits", [width for width in WIDTHS if width % 8])
@@ -110,10 +107,6 @@ def test_refuses_wrong_use() -> None:
         pack_words(words, 42, out=memoryview(bytes(42)))
     with pytest.raises(Misuse, match="no -1 elements"):
         unpack_words(b"", 42, -1)
-    with pytest.raises(Misuse, match="uint64"):
-        unpack_words(bytes(42), 42, 8, out=np.empty(8, np.uint32))
-    with pytest.raises(Misuse, match=r"\b9\b"):
-        unpack_words(bytes(42), 42, 8, out=np.empty(9, np.uint64))
 
 
 @pytest.mark.parametrize("elements", [1, 2, 9])

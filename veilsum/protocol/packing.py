@@ -70,15 +70,12 @@ def _pack_bytes(words: Words, ring: Ring, packed: npt.NDArray[np.uint8]) -> None
         packed[start * size :][: bytes_.size] = bytes_
 
 
-def _unpack_bytes(packed: npt.NDArray[np.uint8], ring: Ring, out: Words) -> Words:
-    little = np.ascontiguousarray(out, ring.dtype.newbyteorder("<"))  # `out` itself if possible
-    source, target = _view_units(packed, ring, ring.bits), _view_units(little, ring, 8 * ring.itemsize)
+def _unpack_bytes(packed: npt.NDArray[np.uint8], ring: Ring, elements: int) -> Words:
+    words = np.zeros(elements, ring.dtype.newbyteorder("<"))
+    source, target = _view_units(packed, ring, ring.bits), _view_units(words, ring, 8 * ring.itemsize)
     for i in range(source.shape[1]):
         target[:, i] = source[:, i]
-    target[:, source.shape[1] :] = 0
-    if not np.may_share_memory(little, out):
-        out[:] = little
-    return out
+    return words.astype(ring.dtype, copy=False)
 
 
 def pack_words(words: Words, bits: int, out: bytearray | memoryview | None = None) -> memoryview:
@@ -129,35 +126,27 @@ def pack_words(words: Words, bits: int, out: bytearray | memoryview | None = Non
     return packed.data
 
 
-def unpack_words(
-    data: Buffer | npt.NDArray[np.uint8], bits: int, elements: int, out: Words | None = None
-) -> Words:
+def unpack_words(data: Buffer | npt.NDArray[np.uint8], bits: int, elements: int) -> Words:
     """Decode `elements` elements: the inverse of `pack_words`, for exactly the bytes that it writes.
 
     Args:
         data: ⌈elements·bits/8⌉ bytes.
         bits: width of an element, 8 … 64.
         elements: number of elements.
-        out: output of shape (elements,) and the ring's dtype; allocated if None.
 
     Returns:
         Words of shape (elements,), each below 2^bits.
 
     Raises:
         PackingError: the wrong number of bytes, or a set bit after the last element.
-        Misuse: invalid width, or an `out` of another dtype or shape.
+        Misuse: invalid width, or a negative number of elements.
     """
     ring = Ring(bits)
     packed = _check_packed(data, ring, elements)
-    if out is None:
-        out = np.empty(elements, ring.dtype)
-    ring.check_words(out)
-    if out.size != elements:
-        raise Misuse(f"{elements} elements don't fit an output of {out.size}")
     if bits % 8 == 0:
-        return _unpack_bytes(packed, ring, out)
+        return _unpack_bytes(packed, ring, elements)
 
-    frame = _Frame(ring, elements)
+    out, frame = np.empty(elements, ring.dtype), _Frame(ring, elements)
     flat, column = frame.elements.reshape(-1), frame.column
     for start in range(0, elements, flat.size):
         source = packed[start * bits // 8 :][: frame.packed_bytes.size]
