@@ -5,7 +5,6 @@ Rounds compose exactly, μ² = Σμ_i², and μ gives ε for every δ.
 """
 
 import math
-from collections.abc import Callable
 
 from veilsum.calibration.errors import CalibrationError
 
@@ -29,13 +28,16 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest ε with δ(ε) ≤ `delta`; infinite if it exceeds `EPSILON_MAX`."""
+    """Return the smallest ε with δ(ε) ≤ `delta`, to float64 precision; infinite if it exceeds `EPSILON_MAX`."""
     _check_delta(delta)
     if gdp_delta(mu, EPSILON_MAX) > delta:
         return math.inf
     if gdp_delta(mu, 0.0) <= delta:
         return 0.0
-    return _find_crossing(lambda epsilon: gdp_delta(mu, epsilon) <= delta, 0.0, EPSILON_MAX)
+    low, high = 0.0, EPSILON_MAX
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if gdp_delta(mu, middle) <= delta else (middle, high)
+    return high
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
@@ -46,22 +48,12 @@ def gdp_mu(epsilon: float, delta: float) -> float:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        if gdp_delta(middle / _MU_STEPS, epsilon) <= delta:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if gdp_delta(middle / _MU_STEPS, epsilon) <= delta else (low, middle)
     return low / _MU_STEPS
 
 
 def _normal_cdf(value: float) -> float:
     return math.erfc(-value / _SQRT_2) / 2
-
-
-def _find_crossing(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Return the smallest argument, to float64 precision, from which a monotone condition holds."""
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 def _check_delta(delta: float) -> None:
