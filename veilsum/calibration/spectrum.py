@@ -36,7 +36,7 @@ class Spectrum:
     noise: float
 
     @classmethod
-    def decompose(cls, V: Floats, rounding_deviation: float = 0.0, *, in_place: bool = False) -> Self:
+    def decompose(cls, V: Floats, rounding_deviation: float, *, in_place: bool = False) -> Self:
         """Decompose (l, l) symmetric V, with errors of this standard deviation in its elements; `in_place` as `eigh`."""
         eigenvalues, vectors = eigh(V, in_place=in_place)
         values = np.maximum(eigenvalues, 0)

@@ -36,15 +36,15 @@ class Choices:
     """The options of `veilsum train`, described in its help, and the experiment that they select."""
 
     experiment: str
-    variants: tuple[str, ...] = ()
-    changes: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = (0,)
-    data: Path | None = None
-    workers: int = 1
-    device: str = "cpu"
-    features: bool = False
-    snapshot_every: int = 5
-    evaluate_every: int = 1
+    variants: tuple[str, ...]
+    changes: tuple[str, ...]
+    seeds: tuple[int, ...]
+    data: Path | None
+    workers: int
+    device: str
+    features: bool
+    snapshot_every: int
+    evaluate_every: int
     loaded: Experiment = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,7 +1,6 @@
 """The judge of a study: the heads that a run shows, a member's vector, and what the sum says (periods: Judgements)."""
 
 import math
-import os
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +90,7 @@ def judge_vector(
     features: Array,
     labels: Integers,
     mechanism: Mechanism,
-    random_bytes: ByteSource = os.urandom,
+    random_bytes: ByteSource,
 ) -> Integers:
     """Return a member's vector, (elements,): the tables of its rows, clipped, with its share of the noise.
 

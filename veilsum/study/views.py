@@ -77,8 +77,8 @@ def record_of(
     made: Files,
     sums: str,
     transcript: bytes,
-    holders: tuple[int, ...] = (),
-    reached: tuple[int, ...] = (),
+    holders: tuple[int, ...],
+    reached: tuple[int, ...],
 ) -> ResultRecord:
     """Build the unsigned record of a result.
 

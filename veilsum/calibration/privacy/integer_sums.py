@@ -64,7 +64,7 @@ class IntegerMean(IntegerSums):
 class IntegerMoments(IntegerSums):
     """V = Σ qqᵀ and U = Σ q·one_hot(y)ᵀ. With `constant`, rows become (√.9·x, √.1)."""
 
-    def __init__(self, release: Release, *, constant: bool = False) -> None:
+    def __init__(self, release: Release, *, constant: bool) -> None:
         if constant:
             super().__init__(release, factor=FEATURES_FACTOR, constant=self.lattice.constant)
         else:
