@@ -136,6 +136,7 @@ def check_given(folder: Path = _SECRETS_FOLDER) -> None:
     """
     files = [path for path in folder.glob("*") if path.name.upper().startswith(_VARIABLE_PREFIX)]
     known = {f"{_VARIABLE_PREFIX}{name}".upper(): name for name in Settings.model_fields}
+    known[SECRETS_DIR] = "secrets_dir"
     known |= {f"{_VARIABLE_PREFIX}oidc_{part}".upper(): "oidc" for part in OpenIDConnect.model_fields}
     for name in (*os.environ, *(path.name for path in files)):
         given = name.upper()

@@ -144,6 +144,10 @@ def test_a_misspelt_setting_is_refused(tmp_path: Path, cli: Cli, monkeypatch: py
         with pytest.raises(Misuse, match=rf"^{name} .*VEILSUM_OIDC\b"):
             check_given(tmp_path)
         monkeypatch.delenv(name)
+    monkeypatch.setenv("VEILSUM_SECRET_DIR", "/etc/veilsum/secrets")
+    with pytest.raises(Misuse, match=r"^VEILSUM_SECRET_DIR .*VEILSUM_SECRETS_DIR\b"):
+        check_given(tmp_path)
+    monkeypatch.delenv("VEILSUM_SECRET_DIR")
     (tmp_path / "veilsum_coordinator_kye").touch()
     with pytest.raises(Misuse, match=r"^veilsum_coordinator_kye .*VEILSUM_COORDINATOR_KEY"):
         check_given(tmp_path)
