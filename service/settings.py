@@ -1,14 +1,25 @@
 """The operator's settings: environment variables `VEILSUM_…`, or files `veilsum_…` in /run/secrets or `VEILSUM_SECRETS_DIR`."""
 
+import json
 import os
 import re
+from contextlib import suppress
 from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FilePath, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FilePath,
+    SecretStr,
+    ValidationError,
+)
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.http.callers import ADDRESS_ALLOWANCE, CALLER_ALLOWANCE
 from veilsum.protocol.errors import Misuse
@@ -51,6 +62,14 @@ class OpenIDConnect(BaseModel):
     jwks: FilePath | None = None
 
 
+def _parse_json(given: object) -> object:
+    """Decode JSON. Other text is left for validation to refuse, because pydantic's own decoding of a file of secrets names no setting."""
+    if isinstance(given, str):
+        with suppress(ValueError):
+            return json.loads(given)
+    return given
+
+
 def _check_address(url: str) -> str:
     if not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#\s]*)?", url):
         raise ValueError("expected https://HOST or https://HOST/PATH")
@@ -88,7 +107,7 @@ class Settings(BaseSettings):
         audit_days: for how many days entries of the audit log are kept; None for ever.
 
     Raises:
-        Misuse: a value is of another type, or out of its range; it names the variable.
+        Misuse: a value is of another type, or out of its range, or the file that holds it can't be read; it names the variable or the file.
     """
 
     model_config = SettingsConfigDict(
@@ -100,6 +119,7 @@ class Settings(BaseSettings):
     )
 
     def __init__(self, **given: Any) -> None:
+        _check_files(Path(given.get("_secrets_dir") or _SECRETS_FOLDER))
         try:
             super().__init__(**given)
         except ValidationError as error:
@@ -119,7 +139,7 @@ class Settings(BaseSettings):
     max_wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = LONG_POLL_S
     resume_grace_s: Annotated[float, Field(ge=0)] = 30.0
     public_url: Annotated[str, AfterValidator(_check_address)] | None = None
-    oidc: OpenIDConnect | None = None
+    oidc: Annotated[OpenIDConnect | None, NoDecode, BeforeValidator(_parse_json)] = None
     clock_skew_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
     caller_requests_per_s: Annotated[float, Field(gt=0)] = CALLER_ALLOWANCE.per_s
     address_requests_per_s: Annotated[float, Field(gt=0)] = ADDRESS_ALLOWANCE.per_s
@@ -127,6 +147,24 @@ class Settings(BaseSettings):
     body_room_bytes: Annotated[int, Field(ge=1)] = 16 << 20
     connections: Annotated[int, Field(ge=1)] = 4096
     audit_days: Annotated[int, Field(ge=30)] | None = None
+
+
+def _check_files(folder: Path) -> None:
+    """Raise Misuse for a setting's file that can't be read. Pydantic skips directories and links out of the folder with a mere warning."""
+    names = {f"{_VARIABLE_PREFIX}{name}".upper() for name in Settings.model_fields}
+    for path in folder.glob("*"):
+        if path.name.upper() not in names:
+            continue
+        try:
+            if not path.is_file():
+                raise Misuse(f"{path} is not a file: expected one that holds the setting's value")
+            if folder.resolve() not in path.resolve().parents:
+                raise Misuse(f"{path} links to a file outside of {folder}: put the file itself there")
+            path.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise Misuse(f"{path} isn't UTF-8 text: write the setting's value as text") from error
+        except OSError as error:
+            raise Misuse(f"can't read {path}: {error.strerror}") from error
 
 
 def check_given(folder: Path = _SECRETS_FOLDER) -> None:

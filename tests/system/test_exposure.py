@@ -156,6 +156,51 @@ def test_a_misspelt_setting_is_refused(tmp_path: Path, cli: Cli, monkeypatch: py
     assert re.match(r"VEILSUM_OPERATOR_TOKN .*VEILSUM_OPERATOR_TOKEN\b", error)
 
 
+def test_a_setting_s_file_that_can_t_be_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator without its database's address would start on SQLite."""
+    folder, elsewhere = tmp_path / "secrets", tmp_path / "url"
+    (folder / "data").mkdir(parents=True)
+    elsewhere.write_text("postgresql://veilsum@db/veilsum")
+    setting = folder / "veilsum_database_url"
+
+    def refusal() -> str:
+        with pytest.raises(Misuse) as refused:
+            Settings(_secrets_dir=folder)
+        return str(refused.value).removeprefix(str(setting))
+
+    setting.mkdir()
+    assert refusal().startswith(" is not a file")
+    setting.rmdir()
+    setting.symlink_to(folder / "nowhere")
+    assert refusal().startswith(" is not a file")
+    setting.unlink()
+    setting.symlink_to(elsewhere)
+    assert refusal() == f" links to a file outside of {folder}: put the file itself there"
+    setting.unlink()
+    setting.write_bytes(b"\xff\xfe")
+    assert refusal().startswith(" isn't UTF-8 text")
+    setting.unlink()
+    elsewhere.rename(folder / "data" / "url")  # as Kubernetes mounts secrets
+    setting.symlink_to(Path("data") / "url")
+    (folder / "veilsum_of_another_program").mkdir()
+    assert Settings(_secrets_dir=folder).database_url is not None
+
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert refusal() == f"can't read {setting}: Permission denied"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "", "\N{BYTE ORDER MARK}{}"])
+def test_an_issuer_s_file_that_isn_t_a_json_object_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "veilsum_oidc").write_text(text, "utf-8")
+    with pytest.raises(Misuse, match=r"^VEILSUM_OIDC: expected a JSON object$"):
+        Settings(_secrets_dir=tmp_path)
+
+
 def test_a_server_s_key_that_others_read_is_refused(cli: Cli) -> None:
     certificate, key = Authority(Path(), "authority").issue("coordinator")
     key.chmod(0o644)
