@@ -15,7 +15,7 @@ from service.storage.clock import CLOCK_DIFFERENCE_MAX_S, CLOCK_STEP_STANDS_S, C
 from service.storage.database import Database
 from service.storage.faults import DamagedRowError
 from service.storage.tables import tokens
-from service.telemetry.logs import describe_error, log
+from service.telemetry.logs import describe_error, log, name_reason
 from service.telemetry.metrics import READY_GAUGE
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -74,7 +74,7 @@ class Readiness:
             return f"no answer within {self._patience_s:g} s"
         except Exception as error:  # noqa: BLE001 - any error makes the process unready
             log.warning("not ready", of=name, **describe_error(error))
-            return f"{type(error).__name__}: the log says where"
+            return f"{name_reason(error)}: the log says where"
         return ""
 
 

@@ -12,7 +12,7 @@ import asyncpg
 from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
 from service.http.problems import storage_damaged
-from service.telemetry.logs import describe_error, log
+from service.telemetry.logs import describe_error, error_chain, log
 from service.telemetry.metrics import DAMAGED_COUNT
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
@@ -65,7 +65,7 @@ def reword_errors() -> Iterator[None]:
             raise Misuse("the disk of the data folder is full: make room and start again") from error
         if not isinstance(error, _DATABASE_ERRORS):
             raise
-        causes = list(_error_chain(error))
+        causes = list(error_chain(error))
         why = next(
             (words for kind, words in _ADVICE_OF_ERROR if any(isinstance(each, kind) for each in causes)),
             None,
@@ -76,13 +76,6 @@ def reword_errors() -> Iterator[None]:
         raise Misuse(
             f"the database {why or f'fails ({type(causes[-1]).__name__}): check its log or its file'}"
         ) from error
-
-
-def _error_chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield SQLAlchemy's error, its adapter's, and the driver's."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or getattr(error, "orig", None)
 
 
 class DamagedRowError(PeerFault):

@@ -3,11 +3,13 @@
 No line holds a header, a body, a query or an error's message.
 """
 
+import errno
 import logging
 import os
 import re
 import sys
 import traceback
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
@@ -25,11 +27,27 @@ log = structlog.get_logger()
 _SERVER_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.asgi")
 
 
+def error_chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and its causes: SQLAlchemy's error, its adapter's, and the driver's."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or getattr(error, "orig", None)
+
+
+def name_reason(error: BaseException) -> str:
+    """Name what is behind an error: the system's or SQLite's code, such as ENOSPC or SQLITE_FULL, or else the type of the first cause."""
+    # A timeout is caused by a cancellation, which is no error.
+    first = [each for each in error_chain(error) if each is error or isinstance(each, Exception)][-1]
+    code = errno.errorcode.get(first.errno or 0) if isinstance(first, OSError) else None
+    return code or str(getattr(first, "sqlite_errorname", type(first).__name__))
+
+
 def describe_error(error: BaseException) -> dict[str, str]:
-    """Describe an unexpected error by type and place, without its message, which may quote anything."""
+    """Describe an unexpected error by type, reason and place, without its message, which may quote anything."""
     frames = traceback.extract_tb(error.__traceback__)[-4:]
     return {
         "error": type(error).__name__,
+        "reason": name_reason(error),
         "at": " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(frames)),
     }
 

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import threading
 import time
 
@@ -38,7 +39,8 @@ async def test_every_reason_is_told_and_health_is_another_matter(
     monkeypatch.setattr(server.coordinator.blobs, "put", _full)
     server.coordinator.stop_waiting()
     assert await failing(server) == {"process", "blobs"}
-    assert "secret" not in (await server.anonymous().get("/readyz")).text
+    said = (await server.anonymous().get("/readyz")).text
+    assert ("blobs: ENOSPC" in said, "secret" in said) == (True, False)
     assert (await server.anonymous().get("/healthz")).json() == {"status": "ok"}
     assert REGISTRY.get_sample_value("veilsum_ready") == 0
 
@@ -81,7 +83,7 @@ async def _missing() -> None:
 
 
 def _full(name: str, data: bytes) -> None:
-    raise OSError("no space left on /somewhere/secret")
+    raise OSError(errno.ENOSPC, "No space left on device", "/somewhere/secret")
 
 
 async def test_asking_often_looks_once_and_a_slow_look_is_cut_off() -> None:

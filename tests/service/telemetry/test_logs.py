@@ -1,5 +1,12 @@
+import asyncio
 import io
 import logging
+import sqlite3
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import OperationalError
 
 from service.telemetry import logs
 from tests.service.telemetry.conftest import Lines
@@ -30,3 +37,23 @@ def test_an_errors_words_stay_out_whoever_logs_it(stream: io.StringIO, lines: Li
     assert "test_logs.py:" in server["at"]
     assert "Traceback" not in written["event"]
     assert CANARY not in stream.getvalue()
+
+
+def test_what_is_behind_an_error_is_named_by_its_code_or_type() -> None:
+    """An operator learns from the log that a disk is full, or that a bucket refuses."""
+    with pytest.raises(OSError, match="No space") as full, Path("/dev/full").open("wb", buffering=0) as file:
+        file.write(b"x")
+    assert logs.describe_error(full.value)["reason"] == "ENOSPC"
+    with create_engine("sqlite://").connect() as connection:
+        connection.execute(text("PRAGMA max_page_count = 1"))
+        with pytest.raises(OperationalError) as written:
+            connection.execute(text(f"CREATE TABLE t AS SELECT '{CANARY}' AS value"))
+    found = logs.describe_error(written.value)
+    assert (found["error"], found["reason"]) == ("OperationalError", "SQLITE_FULL")
+    refused = OSError("the bucket refused")
+    refused.__cause__ = PermissionError(CANARY)
+    assert logs.describe_error(refused)["reason"] == "PermissionError"
+    late = TimeoutError()
+    late.__cause__ = asyncio.CancelledError()
+    assert logs.describe_error(late)["reason"] == "TimeoutError"
+    assert logs.describe_error(sqlite3.OperationalError(CANARY))["reason"] == "OperationalError"
