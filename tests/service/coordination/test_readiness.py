@@ -2,6 +2,7 @@ import asyncio
 import errno
 import threading
 import time
+from collections import Counter
 
 import pytest
 from sqlalchemy import literal, text
@@ -76,6 +77,25 @@ async def test_whoever_reads_the_metrics_alone_sees_it(server: Server) -> None:
     server.app.state.readiness = Readiness({"gone": _missing})
     server.app.state.exposition = Exposition()  # a second later
     assert "veilsum_ready 0.0" in (await server.anonymous().get("/metrics")).text
+
+
+async def test_metrics_wait_for_checks_and_counts_at_the_same_time(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A silent database holds each for 5 s; together they would outlast a scrape."""
+    summaries, counting = server.coordinator.summaries, asyncio.Event()
+    count_states = summaries.count_states
+
+    async def count() -> Counter[str]:
+        counting.set()
+        return await count_states()
+
+    async def check() -> None:
+        await counting.wait()
+
+    monkeypatch.setattr(summaries, "count_states", count)
+    server.app.state.readiness = Readiness({"counting": check}, patience_s=1.0)
+    assert "veilsum_ready 1.0" in (await server.anonymous().get("/metrics")).text
 
 
 async def _missing() -> None:
