@@ -124,6 +124,26 @@ def test_no_part_of_an_exact_product_exceeds_float64(width: int, peak: float) ->
     assert np.rint(np.ldexp(peak, shift)) <= 2**24
 
 
+@pytest.mark.parametrize("exponent", [-560, -537, -500, 500])
+def test_columns_of_any_size_give_exact_products(exponent: int) -> None:
+    rng = np.random.default_rng(0)
+    rows, columns = rng.uniform(0.8, 1, (3, 1023)), rng.uniform(0.9, 1, (1023, 2))
+    columns[512:] *= -1  # partial sums grow large
+    scaled = exact_products(rows, np.ldexp(columns, exponent))
+    np.testing.assert_array_equal(scaled, np.ldexp(exact_products(rows, columns), exponent))
+
+
+def test_no_row_beside_changes_a_product_of_numbers_whose_squares_underflow() -> None:
+    """All squares but the first underflow to 0. By the length that is left, these columns would be too large to add exactly."""
+    rng = np.random.default_rng(0)
+    rows, column = rng.uniform(0.8, 1, (40, 1023)), rng.uniform(1.4e-162, 1.57e-162, (1023, 1))
+    column[512:] *= -1
+    column[0] = 2.3e-162
+    whole = exact_products(rows, column)
+    for count in (1, 2, 7):
+        np.testing.assert_array_equal(exact_products(rows[:count], column), whole[:count])
+
+
 @pytest.mark.parametrize(("width", "bits"), [(1, 26), (4, 25), (1280, 21)])
 def test_factors_of_an_exact_product_are_rounded_to_as_many_bits_as_float64_can_add(
     width: int, bits: int

@@ -171,9 +171,12 @@ def exact_products(rows: Floats, columns: NDArray[Any]) -> Floats:
     # Powers of two: only the rounding to whole numbers changes a digit.
     peaks = np.abs(rows).max(axis=1, initial=1.0)
     row_shift = _ROW_BITS - np.frexp(np.nextafter(peaks, 0))[1]
-    column_shift = column_bits - np.frexp(np.linalg.norm(columns, axis=0))[1]
-    whole = np.rint(np.ldexp(rows, row_shift[:, None])) @ np.rint(np.ldexp(columns, column_shift))
-    products: Floats = np.ldexp(np.ldexp(whole, -column_shift), -row_shift[:, None])
+    # By the largest number first: squares of tiny ones underflow, and a length found too short lets sums outgrow float64.
+    peak_shift = -np.frexp(np.abs(columns).max(axis=0, initial=0.0))[1]
+    scaled = np.ldexp(columns, peak_shift)
+    length_shift = column_bits - np.frexp(np.linalg.norm(scaled, axis=0))[1]
+    whole = np.rint(np.ldexp(rows, row_shift[:, None])) @ np.rint(np.ldexp(scaled, length_shift))
+    products: Floats = np.ldexp(np.ldexp(whole, -length_shift - peak_shift), -row_shift[:, None])
     return products
 
 
