@@ -7,7 +7,7 @@ from importlib.metadata import version
 from client_sdk.effects import Flow
 from client_sdk.errors import PeerFault
 from client_sdk.session import Session
-from veilsum.protocol.rest import SiteReport
+from veilsum.protocol.rest import REPORTED_BYTES_MAX, SiteReport
 from veilsum.study.canary_check import CanaryCheck
 
 _DETAIL_LENGTH_MAX = 2048
@@ -18,7 +18,7 @@ def report_canaries(session: Session, cohort: bytes, found: CanaryCheck) -> Flow
     report = SiteReport(
         release=version("veilsum"),
         sent_s=session.environment.now_s(),
-        free_bytes=shutil.disk_usage(session.store.folder).free,
+        free_bytes=min(shutil.disk_usage(session.store.folder).free, REPORTED_BYTES_MAX),
         slips=tuple(dict.fromkeys(each.slip for each in found.findings)),
         difference=found.largest,
         detail=found.describe()[:_DETAIL_LENGTH_MAX],

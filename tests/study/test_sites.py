@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from tests.texts.scenes import WELL
-from veilsum.protocol.rest import SiteReport, SitesView, SiteView
+from veilsum.protocol.rest import REPORTED_BYTES_MAX, SiteReport, SitesView, SiteView
 from veilsum.study.sites import SiteRow, judge_sites
 
 
@@ -47,3 +48,12 @@ def test_each_fault_is_one_sentence(changes: dict[str, Any]) -> None:
 def test_a_site_without_a_report_has_a_verdict(cards: list[str]) -> None:
     [found] = judge_sites(["a"], cards, [], SitesView(sites=()), 10.0, "1")
     assert (len(found.verdict), found.decryptor, found.upload) == (1, None, "")
+
+
+@pytest.mark.parametrize("field", ["free_bytes", "upload_bytes"])
+def test_no_report_holds_a_size_that_the_table_can_not_show(field: str) -> None:
+    largest: dict[str, Any] = {field: REPORTED_BYTES_MAX}
+    assert row(**largest).ok
+    for size in (-1, REPORTED_BYTES_MAX + 1, 10**400):
+        with pytest.raises(ValidationError, match=field):
+            SiteReport(**{**WELL, field: size})

@@ -38,6 +38,8 @@ MAX_PROBE_BYTES = 8 << 20
 MAX_TRANSCRIPT_BYTES = 1 << 29
 MAX_DISCLOSURE_BYTES = 256 << 20
 MAX_HEADS_BYTES = 1 << 30
+REPORTED_BYTES_MAX = (1 << 53) - 1
+"""Largest size that a site reports. Numbers in JSON are below 2^53, and the operator's table could not show any integer."""
 MAX_WAIT_S = 60.0
 VERSION_HEADER = "veilsum-version"
 STATE_HEADER, ROSTER_HEADER = "veilsum-state", "veilsum-roster"
@@ -383,11 +385,11 @@ class SiteReport(View):
 
     release: Annotated[str, Field(max_length=64)]
     sent_s: float
-    free_bytes: Annotated[int, Field(ge=0)]
+    free_bytes: Annotated[int, Field(ge=0, le=REPORTED_BYTES_MAX)]
     slips: Annotated[Listed[Annotated[str, Field(max_length=32)]], Field(max_length=64)]
     difference: float | None
     detail: Annotated[str, Field(max_length=2048)]
-    upload_bytes: int | None = None
+    upload_bytes: Annotated[int, Field(ge=0, le=REPORTED_BYTES_MAX)] | None = None
     upload_s: float | None = None
 
 
