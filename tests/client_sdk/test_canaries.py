@@ -182,6 +182,8 @@ def test_a_rehearsal_sums_canaries_without_noise_and_leaves_no_record_held(
         assert not state["held"]
         assert not state["summed"]
         assert ledger.ledger() == ()
+        history = ledger.session.store.ledger.load_history()
+        assert history.finished == (), "rehearsals are never repeated, and go on for ever"
 
 
 @pytest.mark.usefixtures("pack")

@@ -20,6 +20,7 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.messages.opening import MAX_CLASSES, MAX_LINKS
 from veilsum.protocol.opening_rules import check_places, check_unspent
+from veilsum.protocol.periods import PeriodKind
 
 
 class Counted(Struct):
@@ -58,7 +59,7 @@ class History(Struct):
         unsettled: attempts without a known end; the member opens no other attempt meanwhile.
         certified: attempts with a seen certificate but no link yet; an Erasure or Lost may still replace it.
         counted: counts that it has recounted, oldest first.
-        finished: certified exact attempts that it took part in, for repeating runs, oldest first.
+        finished: certified exact attempts over data that it took part in, for repeating runs, oldest first.
     """
 
     head: Digest = EMPTY_CHAIN
@@ -108,7 +109,7 @@ class History(Struct):
         finished = tuple(each for each in self.finished if each.context != attempt.context)
         if isinstance(document, Certificate) and not document.is_void:
             certified = (*certified, attempt)
-            if attempt.question.noise is None:
+            if attempt.question.noise is None and attempt.spec.kind is PeriodKind.DATA:
                 kept = Finished(attempt.context, attempt.study, attempt.terms, document.survivors)
                 finished = (*finished, kept)
         return replace(
