@@ -165,8 +165,8 @@ async def show_result(request: Request, here: Here, found: TheRound) -> HTMLResp
     """A finished round's signed record, and how to check it."""
     record, attempt, view = found.documents.require_record(), found.attempt, found.current_view()
     public, judged = attempt.content.after.readers == "anyone", attempt.spec.judges
-    judgement = None
-    if judged and (public or session_of(request) is not None):
+    may_read, judgement = _has_scope(request, Scope.SUMS, view.federation), None
+    if judged and (public or may_read):  # as its documents
         judgement = await read_judgement(here, found)
     positive, names = attempt.question.positive_class, attempt.content.class_names
     return render_page(
@@ -187,7 +187,7 @@ async def show_result(request: Request, here: Here, found: TheRound) -> HTMLResp
         floor=attempt.question.class_floor if record.holders else 0,
         question=attempt.question,
         public=public,
-        may_read=_has_scope(request, Scope.SUMS, view.federation),
+        may_read=may_read,
         federation=await here.federations.read_roster(view.federation),
     )
 

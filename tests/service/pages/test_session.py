@@ -8,13 +8,16 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi.responses import HTMLResponse
 
+from service.coordination.rounds import Round
 from service.pages.acting import path_inside
 from service.pages.session import SESSION_LIFETIME_S
 from tests.service.access.provider import Provider
 from tests.service.pages.gallery import Gallery, browser
-from tests.support.party import Party
+from tests.support.party import FOUR, Party
 from tests.support.serving import TOKEN, Server, running
+from veilsum.protocol.round_spec import RoundSpec
 
 NOW = int(time.time())
 
@@ -262,6 +265,33 @@ async def test_what_a_session_may_not_do_is_not_offered_to_it(
     answers.append(await visitor.get(f"/rounds/{gallery.done}/sums"))
     assert [each.status_code for each in answers] == [403] * 3
     assert (await server.view(gallery.running))["state"] == "collecting"
+
+
+async def test_a_judgement_is_shown_to_sessions_that_may_read_its_documents(
+    server: Server, visitor: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party, shown = Party(FOUR), list[str]()  # its head is for members
+    await party.begin(server)
+    round_id = await party.done(server)
+
+    async def note_reading(_here: Any, found: Round) -> None:
+        shown.append(found.id)
+
+    made_page = HTMLResponse("the round's record is of a sum")
+    monkeypatch.setattr(RoundSpec, "judges", property(lambda _: True))
+    monkeypatch.setattr("service.pages.routes.read_judgement", note_reading)
+    monkeypatch.setattr("service.pages.routes.render_page", lambda *_, **__: made_page)
+    for federation, scope, may in (
+        (party.federation, "sums", True),
+        (party.federation, "rounds", False),
+        ("0" * 64, "sums", False),
+        (None, "sums", True),
+    ):
+        shown.clear()
+        made = await make_token(server, scope, federation=federation)
+        await sign_in(visitor, made["secret"])
+        assert (await visitor.get(f"/rounds/{round_id}/result")).status_code == 200
+        assert bool(shown) is may, (federation, scope)
 
 
 async def test_how_far_an_upload_is_only_operators_see(
