@@ -164,6 +164,25 @@ def test_tables_of_noise_alone_state_nothing() -> None:
     assert found.chosen == 0
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_figures_of_tables_that_a_member_made_up_are_computed_all_the_same(seed: int) -> None:
+    """Every member saves them, so an error would end them all."""
+    rng = np.random.default_rng(seed)
+    false = {
+        name: table + rng.integers(-1, 2, table.shape) * 2.0 ** rng.integers(0, 39, table.shape)
+        for name, table in tables().counts.items()
+    }
+    found = JudgedTables(SHAPES, false, 900.0).judge(3, edges=np.arange(7.0))
+    for _, each in list_figures(found, ("a", "b", "c")):
+        assert not math.isnan(each.value + each.low + each.high)
+
+
+def test_fewer_right_answers_than_none_leave_a_temperature_with_an_interval() -> None:
+    impossible = np.tile([3e6, -1e6, 0.0], (SHAPES.confidence_bins, 1))
+    found = tables(900.0, {BY_CONFIDENCE: impossible}).judge(3).calibration.temperature
+    assert 0 <= found.low <= found.value <= found.high
+
+
 def test_confidences_fall_into_even_bins_above_that_of_a_guess() -> None:
     sure = np.array([1 / 3, 0.5, 0.99])
     scores = np.log(np.stack([sure, (1 - sure) / 2, (1 - sure) / 2], axis=1))

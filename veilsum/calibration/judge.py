@@ -408,7 +408,8 @@ class JudgedTables:
         if slope <= 0:
             return Figure(temperature, 0.0, math.inf, math.inf, TEMPERATURE_LIMIT, _NEEDED_MAX)
         noise = self.variance * float((margin**2 * ((1 - p) ** 2 + p**2)).sum()) / slope**2
-        residuals = hits * (1 - hits) + (hits - p) ** 2  # the model may not hold
+        # The model may not hold. A false member can make more answers right than there are, or fewer than none.
+        residuals = np.maximum(hits * (1 - hits) + (hits - p) ** 2, 0)
         sampling = self.design * float((margin**2 * counted * residuals).sum()) / slope**2
         error = math.sqrt(sampling + noise)
         needed = _count_needed(records * sampling, records**2 * noise, TEMPERATURE_LIMIT)
