@@ -111,6 +111,19 @@ def test_the_same_sums_give_the_same_files() -> None:
     check_head(spec, head)
 
 
+def test_a_step_whose_material_members_would_refuse_fails() -> None:
+    """Otherwise its run would go on, and never come to its next step."""
+    spec = noisy("mean+sum", "mean", LINEAR, dim=DIM, classes=NAMES)
+    found = answered(spec)
+    for given in (found.material["centre"], np.full(DIM, -1e6)):
+        files = encode_files(spec, replace(found, material={"centre": given}))
+        assert files.material is not None
+    for false in (1.1e6, -1.1e6, np.nan):
+        with pytest.raises(PeerFault) as caught:
+            encode_files(spec, replace(found, material={"centre": np.full(DIM, false)}))
+        assert caught.value.cause is Cause.SUM_CHECK_FAILED
+
+
 @pytest.mark.parametrize("statistics", [[LINEAR], [KERNEL], [CCVR], [LINEAR, KERNEL]])
 def test_who_has_the_sums_can_check_that_a_result_follows_from_them(statistics: Any) -> None:
     spec = exact(*statistics)

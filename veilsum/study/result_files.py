@@ -50,7 +50,16 @@ class Files:
 
 
 def encode_files(spec: RoundSpec, found: Answer) -> Files:
-    """Encode an answer as files. The same answer gives the same bytes."""
+    """Encode an answer as files. The same answer gives the same bytes.
+
+    Raises:
+        PeerFault: sum-check-failed if members would refuse the next step's material, as after a false vector.
+    """
+    if any(not (np.abs(array) <= MATERIAL_MAX).all() for array in found.material.values()):
+        raise PeerFault(
+            Cause.SUM_CHECK_FAILED,
+            f"no next step follows: its material would hold numbers above {MATERIAL_MAX:g}, which members refuse",
+        )
     documents = {name: document_file(each) for name, each in found.documents.items()}
     documents |= {name: head_file(spec, each, found.scales.get(name)) for name, each in found.heads.items()}
     head = None if found.head is None else head_file(spec, found.head, found.scales.get(""))
