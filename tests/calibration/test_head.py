@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from client_sdk.comparison import Judgement
 from tests.calibration.records import clouds, ffc
 from veilsum.calibration import CalibrationError, Head, RandomFeatures, Solution, solve_ffc
 from veilsum.calibration.ccvr_head import TukeyHead
@@ -182,3 +183,15 @@ def test_notes_are_read_from_the_file_s_header() -> None:
     for content, entry in ((file, "list"), (b"", "entry"), (file[:20], "entry")):
         with pytest.raises(ShapeMismatch):
             notes_in(content, entry)
+
+
+def test_a_file_holds_no_numbers_whose_scores_overflow() -> None:
+    """A member judges every head that it is shown: one that overflows would end each start of its agent."""
+    rows, labels = clouds(200, 4, 3)
+    largest = np.full((4, 3), 1e150) * np.array([1, -1, 0])
+    head = Calibrated.of({"weights": largest, "bias": largest[0]}, {}).head
+    judged = Judgement.of_head(head, rows, labels, head, unanswered=0, positive=1)
+    assert np.isfinite([judged.accuracy, judged.balanced_accuracy]).all()
+    for array in ("weights", "bias"):
+        with pytest.raises(ShapeMismatch, match=array):
+            Calibrated.of({"weights": largest, "bias": largest[0], array: 2 * head.tensors[array]}, {})

@@ -19,6 +19,8 @@ from veilsum.calibration.rows import Floats, Integers
 
 _CLASSES_MAX = 1 << 16
 _HEADER_MAX = 1 << 24
+_NUMBER_MAX = 1e150
+"""Largest magnitude in a head: scores, and the squares of weights, stay finite."""
 _NO_TEMPERATURE = (
     "this head has no temperature, so a softmax of its scores gives no probabilities: find one with hold-out records "
     "(`Result.judge`, `veilsum calibrate --held-out`), or pass temperature="
@@ -89,8 +91,8 @@ def _check_arrays(arrays: Mapping[str, NDArray[Any]]) -> tuple[Floats, Floats | 
     for name, array in arrays.items():
         if name not in names or array.dtype != np.float64 or array.ndim != (2 if name == "weights" else 1):
             raise ShapeMismatch(f"{name} is {array.dtype}{array.shape}; a head has float64 {sorted(names)}")
-        if not np.isfinite(array).all():
-            raise ShapeMismatch(f"{name} is not finite float64")
+        if not (np.abs(array) <= _NUMBER_MAX).all():
+            raise ShapeMismatch(f"{name} holds numbers that are not finite, or above {_NUMBER_MAX:g}")
     weights, bias = arrays.get("weights"), arrays.get("bias")
     if weights is None or not weights.size or (bias is not None and bias.shape != weights.shape[1:]):
         seen = {name: array.shape for name, array in arrays.items()}
