@@ -191,6 +191,7 @@ class Records:
     def check_canaries(self, content: Content, pack: CanaryPack) -> CanaryCheck:
         """Compare the canaries with a study's pack, of a study that names one. Raises as `check_columns`."""
         assert content.rehearsal is not None
+        self.check_columns(content.question)
         own = self.canaries or Records(np.zeros((0, content.question.dim)), [], [])
         ids = [key.decode("utf-8", "replace") for key in own.keys]
         return check_canaries(

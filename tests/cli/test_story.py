@@ -1,11 +1,12 @@
 """From `admin new` to `verify`, by commands alone."""
 
+import hashlib
 import json
 import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from client_sdk import Member, Result
+from client_sdk import Member, Records, Result
 from client_sdk.agent import Agent
 from client_sdk.effects import Flow
 from client_sdk.errors import UnexpectedAnswer, Unreachable
@@ -31,8 +32,10 @@ from tests.support.cli import (
     until,
 )
 from veilsum.calibration import FFCStatistics, solve_ffc
+from veilsum.cli.moments import Moments
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.messages import Study
+from veilsum.protocol.study import read_content
 
 Make = Callable[..., CliConsortium]
 
@@ -264,6 +267,34 @@ def test_approvals(consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatc
         assert str(kept) in remote(*words).error
     (c.folder / "m0" / "admin-key").write_bytes(b"\xff")
     assert "public key" in remote(*words).error
+
+
+def test_moments_are_for_the_studies_that_name_them(
+    consortium: Make, remote: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that approved a study of features, too, takes part in a study of tables, and in that study alone."""
+    c, moments = consortium(), tmp_path / "moments.safetensors"
+    Moments(np.full(DIM, 5.0), np.full(DIM, 3.0)).save_moments(moments)
+    words = c.words("m0", "--standardise", moments)
+    assert re.search(r"no approved study .*\bdigits\b", remote(*words).error)
+    digest = hashlib.sha256(moments.read_bytes()).hexdigest()
+    study, approval = c.signed_study("tables", edits={EXTRACTOR: digest})
+    remote.operate("admin", "publish", study)
+    joined: list[Records] = []
+
+    def join(_: Member, found: Records, **__: Any) -> Iterator[Result]:
+        joined.append(found)
+        return iter(())
+
+    monkeypatch.setattr(Member, "join", join)
+    outcome = remote(*words, "--approve", approval)
+    assert outcome.code == 0, outcome
+    assert re.search(rf"digits: your records can't be used: .*{digest}.*{EXTRACTOR}", outcome.err)
+    digits, tables = (Study.from_bytes(path.read_bytes()) for path in (c.study, study))
+    features = joined[0].features_for(read_content(tables.content).question)
+    np.testing.assert_allclose(features, (np.load(c.files[0])["features"] - 5) / 3)
+    with pytest.raises(Misuse, match=digest):
+        joined[0].features_for(read_content(digits.content).question)
 
 
 def test_a_member_that_has_approved_a_study_waits_for_the_coordinator_at_its_start(

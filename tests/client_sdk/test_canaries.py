@@ -13,6 +13,7 @@ from client_sdk.result import Result
 from tests.client_sdk.test_doctor import examine
 from tests.support.consortium import CLASSES, DIM, NOISY, WITHHOLDING, Consortium
 from tests.support.refusals import refused
+from veilsum.calibration.errors import ShapeMismatch
 from veilsum.cli.features import FileRecords
 from veilsum.protocol.causes import Cause
 from veilsum.study.canaries import CanaryPack
@@ -114,6 +115,16 @@ def test_nothing_is_answered_while_canaries_differ(
     assert kept <= {"seal", "sealed"}, "a roster and a study that passed their own checks"
     consortium.run_until(member.enrol(cohort, with_canaries(plain)), "PUT")
     assert consortium.operator.cohort(cohort).cards == ("member-0",)
+
+
+@pytest.mark.usefixtures("pack")
+def test_records_of_another_extractor_are_refused_before_their_canaries_are_missed(
+    consortium: Consortium,
+) -> None:
+    plain, cohort = consortium.records("member-0"), consortium.open_cohort()
+    narrow = Records(plain.features[:, :-1], plain.labels, plain.ids)
+    with pytest.raises(ShapeMismatch):
+        consortium.alone(consortium.member("member-0").enrol(cohort, narrow))
 
 
 def test_a_doctor_checks_canaries_if_it_has_them_and_the_pack(

@@ -15,10 +15,11 @@ import numpy.typing as npt
 from client_sdk.records import Records, normalise_text
 from veilsum.calibration import CalibrationError
 from veilsum.calibration.rows import row_blocks, unit_rows
-from veilsum.cli.moments import standardise_by
+from veilsum.cli.moments import Moments
 from veilsum.cli.tables import Array, Table, TableFormat, read_csv, read_parquet
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.forms import count_noun
+from veilsum.protocol.study import Question
 
 Features = npt.NDArray[np.floating[Any]]
 Labels = npt.NDArray[np.integer[Any]]
@@ -34,8 +35,13 @@ _PLAIN = TableFormat()
 
 @dataclass(frozen=True, repr=False, eq=False)
 class FileRecords(Records):
-    """Records of a file. The study decides whether an integer label is a class key, such as "7", or a class index."""
+    """Records of a file. The study decides whether an integer label is a class key, such as "7", or a class index.
 
+    Attributes:
+        moments_digest: SHA-256 of the file of moments that standardised them; None if they are as in the file.
+    """
+
+    moments_digest: str | None = None
     texts: tuple[str, ...] = field(init=False)
     """The labels as written in the file; "" for a missing label."""
 
@@ -46,6 +52,14 @@ class FileRecords(Records):
         texts = ("" if each is None or each != each else str(each).strip() for each in given.tolist())  # noqa: PLR0124 - NaN
         object.__setattr__(self, "texts", tuple(map(sys.intern, texts)))  # few are distinct
         super().__post_init__()
+
+    def check_columns(self, question: Question) -> list[int] | None:
+        """As `Records` does. Raises Misuse, too, if the study's extractor is not the file of moments."""
+        if self.moments_digest not in {None, question.extractor}:
+            raise Misuse(
+                f"the records are standardised by moments with SHA-256 {self.moments_digest}; the study's extractor is {question.extractor}"
+            )
+        return super().check_columns(question)
 
     def index_labels(self, classes: Sequence[str]) -> npt.NDArray[np.int64]:
         """Map labels to class indices, as `Records` does. If any class key is a number, integer labels are class keys."""
@@ -119,15 +133,22 @@ def _take_arrays(path: Path, arrays: dict[str, Array], names: list[str]) -> Tabl
 
 
 def read_records(path: Path, form: TableFormat = _PLAIN, standardise: Path | None = None) -> FileRecords:
-    """Read records. Raises Misuse as `read_table` does, and if features, labels or ids have a wrong shape or type."""
+    """Read records, and standardise them by a file of moments: only a study whose extractor is that file takes them.
+
+    Raises Misuse as `read_table` does, and if features, labels or ids have a wrong shape or type, or the moments don't fit.
+    """
     table = read_table(path, form)
+    if standardise is None:
+        with of_file(path):
+            return make_records(table)
+    found, digest = Moments.load_moments(standardise), hashlib.sha256(standardise.read_bytes()).hexdigest()
     with of_file(path):
-        return make_records(standardise_by(standardise, table))
+        return make_records(found.standardise_table(table), digest)
 
 
-def make_records(table: Table) -> FileRecords:
+def make_records(table: Table, moments_digest: str | None = None) -> FileRecords:
     """Make records of a table. Raises Misuse or CalibrationError for values of a wrong type."""
-    return FileRecords(table.features, table.labels, table.ids, table.columns)
+    return FileRecords(table.features, table.labels, table.ids, table.columns, moments_digest=moments_digest)
 
 
 def read_tables(paths: Sequence[Path], form: TableFormat) -> list[Table]:

@@ -1,6 +1,5 @@
 """`veilsum member`: create an identity, take part in runs, and show the ledger of records."""
 
-import hashlib
 import itertools
 import json
 import os
@@ -203,19 +202,21 @@ def join(
 def _check_extractor(
     member: "Member", agreed: "frozenset[bytes | str]", moments: Path, records: "FileRecords"
 ) -> None:
-    """Refuse moments that an approved study does not name as its extractor, or whose order of columns is not the file's (Misuse)."""
+    """Refuse moments that no approved study names as its extractor, or whose order of columns is not the study's (Misuse)."""
     from veilsum.cli.moments import Moments
 
+    published = [member.study(view.study) for view in newest_studies(member.studies())]
+    approved = [content for content in published if content.approval.hex() in agreed]
+    named = [content for content in approved if content.question.extractor == records.moments_digest]
+    if approved and not named:
+        extractors = "; ".join(f"{each.notes.name}: {each.question.extractor}" for each in approved)
+        raise Misuse(
+            f"{moments} has SHA-256 {records.moments_digest}, which is the extractor of no approved study ({extractors}): ask "
+            "the admin for the study's moments, or leave out --standardise if the study sums the features of a network"
+        )
     unnamed = not Moments.load_moments(moments).columns
-    digest = hashlib.sha256(moments.read_bytes()).hexdigest()
-    for view in newest_studies(member.studies()):
-        content = member.study(view.study)
-        if content.approval.hex() in agreed and content.question.extractor != digest:
-            raise Misuse(
-                f"{moments} has SHA-256 {digest}; the extractor of study {content.notes.name} is {content.question.extractor}: ask "
-                "the admin for the study's moments, or leave out --standardise"
-            )
-        if content.approval.hex() in agreed and unnamed and records.check_columns(content.question):
+    for content in named:
+        if unnamed and records.check_columns(content.question):
             raise Misuse(
                 f"{moments} names no columns, so yours must be in the order of study {content.notes.name}: "
                 f"{', '.join(content.question.columns)}"
