@@ -156,6 +156,13 @@ def test_what_is_not_stated_says_how_many_records_would_do() -> None:
     assert not tables(100.0, records=0.5 * few.accuracy.records_needed).judge(3).accuracy.is_stated
 
 
+@pytest.mark.parametrize("records", range(150, 1_250, 100))
+def test_what_is_not_stated_takes_more_records_than_were_judged(records: int) -> None:
+    found = tables(400.0, records=records).judge(3)
+    for name, figure in list_figures(found, ("a", "b", "c")):
+        assert figure.is_stated or figure.records_needed > found.records, name
+
+
 def test_tables_of_noise_alone_state_nothing() -> None:
     noise = np.random.default_rng(0)
     counts = {name: 30 * noise.standard_normal(table.shape) for name, table in tables().counts.items()}
@@ -268,9 +275,9 @@ def uneven(
     return JudgedTables(SHAPES, counts, variance, design)
 
 
-def needed_of(sampling: float, noise: float, limit: float) -> int:
-    """Solve sampling/N + noise/N² = limit² and round up to two digits."""
-    needed = max(Polynomial([-noise, -sampling, limit**2]).roots().real)
+def needed_of(sampling: float, noise: float, limit: float, more: float = 0) -> int:
+    """Solve sampling/N + noise/N² = limit², add `more` records, and round up to two digits."""
+    needed = max(Polynomial([-noise, -sampling, limit**2]).roots().real) + more
     rounded = Context(prec=2, rounding=ROUND_CEILING).create_decimal(float(needed))
     return min(10**9, max(1, math.ceil(rounded)))
 
@@ -291,7 +298,9 @@ def share(
     bounded = len(roots) == 2 and beyond.coef[2] > 0 and np.isreal(roots).all()
     low, high = np.clip(roots, 0, 1) if bounded else (0, 1)
     error = math.sqrt(sampling / surely + noise / surely**2)
-    return value, low, high, error, needed_of(sampling * records / n, noise * (records / n) ** 2, limit)
+    times = records / n
+    needed = needed_of(sampling * times, noise * times**2, limit, noise_deviation * times)
+    return value, low, high, error, needed
 
 
 def normal(

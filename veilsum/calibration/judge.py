@@ -264,16 +264,17 @@ class JudgedTables:
         """Estimate part/(part + rest), with the interval of Wilson and Fieller: all shares that are within so many errors of the counts."""
         (a, noise_a), (b, noise_b) = part, rest
         number = float(a + b)
-        floor = max(number, math.sqrt(noise_a + noise_b), 1.0)
+        deviation = math.sqrt(noise_a + noise_b)
+        floor = max(number, deviation, 1.0)
         value = min(1.0, max(0.0, float(a) / number)) if number > 0 else 0.5
         soft = (value * floor + 1) / (floor + 2)
         sampling = self.design * soft * (1 - soft)
         noise = (1 - value) ** 2 * noise_a + value**2 * noise_b
         # With fewer records by a deviation of the noise: or figures would be stated where the noise makes a small class look large.
-        surely = max(floor - math.sqrt(noise_a + noise_b), 1.0)
+        surely = max(floor - deviation, 1.0)
         error = math.sqrt(sampling / surely + noise / surely**2)
         low, high = _solve_share(float(a), number, self.design * floor, noise_a, noise_b, errors)
-        needed = _count_needed(sampling, noise, limit) * records / floor
+        needed = (_count_needed(sampling, noise, limit) + deviation) * records / floor
         return Figure(value, low, high, error, limit, _whole(needed))
 
     def _find_recalls(self, empty: frozenset[int], records: float) -> tuple[Figure | None, ...]:
