@@ -504,8 +504,9 @@ def _explain_no(run: Run, reserving: Sequence[str]) -> str:
     if run.taken:
         remedy += "To sum these records under another extractor, with the rest of the study unchanged, the operator runs the new study over the period of the first sum. "
     return (
-        f"{run.name}: the study needs {run.least} rows, and {run.rows} are free ({run.taken - run.counted_out} belong to reserved or spent "
-        f"records, {counted}{run.unusable} are unusable, {run.held_out} are held out). {one}{remedy}This member declines this period; join the next one with more free rows"
+        f"{run.name}: the study needs {run.least} rows, and {run.rows} were free when this member answered ({run.taken - run.counted_out} belonged to "
+        f"reserved or spent records, {counted}{run.unusable} were unusable, {run.held_out} held out). {one}{remedy}The answer is final for this period, "
+        "also with other records; join the next period with more free rows"
     )
 
 

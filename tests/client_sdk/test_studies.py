@@ -82,7 +82,7 @@ def test_a_no_says_how_many_rows_are_needed_and_stays(consortium: Consortium) ->
     features, labels = consortium.data("member-0")
     few = Records(features[: LEAST - 1], labels[: LEAST - 1], list(range(LEAST - 1)))
     said = declined(consortium, few)
-    assert re.match(r"study, period p1: .*\b17 .*\b16 .*\b0 .*\b0\b", said)
+    assert re.match(r"study, period p1: .*\b17 .*\b16 .*\b0 .*\b0\b.*\bfinal\b", said)
     assert declined(consortium, consortium.records("member-0")) == said
     assert declined(consortium, None) == said
     # The answer is for one period.
