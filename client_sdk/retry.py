@@ -25,6 +25,8 @@ PORTAL_STATUSES = frozenset({200, 302, 303, 307, 511})
 """With which a network shows its own page, such as a login, in place of any other."""
 BLOCKED_STATUSES = frozenset({403, 407, 413, 451})
 """With which a proxy or firewall refuses a request."""
+_TIMER_SLACK_S = 0.01
+"""By how much a timer may end early."""
 
 
 class RetryingClient:
@@ -64,7 +66,9 @@ class RetryingClient:
         began_s, tries = self._environment.monotonic_s(), 0
         request = replace(request, signer=self._signer)
         while True:
-            answer: Response | Unreached = yield replace(request, limit_s=self._on_time())
+            limit_s, asked_s = self._on_time(), self._environment.monotonic_s()
+            answer: Response | Unreached = yield replace(request, limit_s=limit_s)
+            was_cut = self._environment.monotonic_s() - asked_s > limit_s - _TIMER_SLACK_S
             due_s = self._on_time()
             tries += 1
             if isinstance(answer, Response) and not _should_retry(answer):
@@ -86,12 +90,13 @@ class RetryingClient:
                     "command again"
                 )
             pause_s = min(self._pause_s(tries, answer), left_s, due_s)
-            self._report(
-                Progress(
-                    Step.RETRYING,
-                    detail=f"{_explain_failure(request, answer)}; try {tries + 1} in {pause_s:.1f} s, for {left_s:.0f} s more",
+            if not was_cut:  # by what was due, not by the network
+                self._report(
+                    Progress(
+                        Step.RETRYING,
+                        detail=f"{_explain_failure(request, answer)}; try {tries + 1} in {pause_s:.1f} s, for {left_s:.0f} s more",
+                    )
                 )
-            )
             if tries == 1 and request.on_too_large is not None and _was_too_large(answer):
                 yield from request.on_too_large(len(request.body), _explain_failure(request, answer))
             yield Pause(pause_s)

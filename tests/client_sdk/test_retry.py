@@ -143,6 +143,24 @@ def test_patience_is_spent_from_the_first_failure_on_and_says_what_was_tried() -
 CREATES = Request("POST", "/v1/things", b"body", shown_in="the list of things")
 
 
+@pytest.mark.parametrize(("spent_s", "reports"), [(20.0, 0), (2.0, 1)])
+def test_a_poll_that_ends_early_for_what_is_due_is_no_failure_of_the_network(
+    spent_s: float, reports: int
+) -> None:
+    clock, events, due_s = Still(), list[Progress](), iter([20.0, math.inf, math.inf, math.inf])
+    environment = Environment(now_s=clock, monotonic_s=clock)
+    caller = RetryingClient(100.0, environment, Reporter(events.append), on_time=lambda: next(due_s))
+    flow = caller.send_with_retries(REQUEST)
+    assert next(flow) == replace(REQUEST, limit_s=20.0)
+    clock.ahead_s += spent_s
+    assert isinstance(flow.send(Unreached("ReadTimeout: timed out")), Pause)
+    assert flow.send(None) == REQUEST
+    with pytest.raises(StopIteration) as end:
+        flow.send(OK)
+    assert end.value.value == OK
+    assert len(events) == reports
+
+
 def test_what_creates_something_is_tried_again_where_it_surely_was_not_taken() -> None:
     assert exchange([LOST, Response(429), OK], request=CREATES)[:2] == (OK, [0.5, 1.0])
 
