@@ -1,5 +1,6 @@
 """What a study, a manifest and its cards must satisfy, in the specification's order (STUDY-1 to STUDY-4, CARDS-1 to CARDS-15)."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -47,6 +48,14 @@ def test_another_version_of_a_revoked_study_stands(federation: Federation) -> No
     )
     roster = replace(federation.roster, revoked=(federation.study.hash,))
     check_study(roster, again(federation.study, federation.admin, content=content.to_bytes()))
+
+
+@pytest.mark.parametrize("enrolled", range(4))
+def test_a_cohort_below_the_studys_minimum_names_it(federation: Federation, enrolled: int) -> None:
+    asked = federation.content.question.model_copy(update={"members_min": 5})
+    with refused("cohort-too-small") as caught:
+        cohort_sizes(federation.roster, asked, federation.ids[:enrolled], repeats=False)
+    assert re.findall(r"\d+", caught.value.detail) == [str(enrolled), "5"]
 
 
 # Manifest

@@ -57,6 +57,10 @@ def cohort_sizes(roster: Roster, question: Question, members: Sequence[str], *, 
 
     `members` are those that enrolled. With `repeats` the run takes exactly the survivors of an earlier attempt.
     """
+    if not repeats and len(members) < question.members_min:
+        raise PeerFault(
+            Cause.COHORT_TOO_SMALL, f"{len(members)} members; the study needs at least {question.members_min}"
+        )
     sizes = size_cohort(
         len(members),
         len(roster.decryptors) or None,
@@ -68,10 +72,6 @@ def cohort_sizes(roster: Roster, question: Question, members: Sequence[str], *, 
     )
     if repeats:
         return replace(sizes, quorum=replace(sizes.quorum, survivors_min=len(members)))
-    if len(members) < question.members_min:
-        raise PeerFault(
-            Cause.COHORT_TOO_SMALL, f"{len(members)} members; the study needs at least {question.members_min}"
-        )
     if (counted := count_members_min(question, sizes.quorum)) > len(members):
         raise PeerFault(
             Cause.COHORT_TOO_SMALL,
