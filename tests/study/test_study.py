@@ -192,6 +192,8 @@ def test_a_draft_may_leave_the_recipe_out_and_say_when_it_expires_to_the_second(
     assert len(draft.parse_draft(two_steps, "study.toml").question.steps) == 2
     text = text.replace("expires = 2027-01-22", "expires = 2027-01-22T00:00:00Z")
     assert draft.parse_draft(text, "study.toml").notes.expires == content.notes.expires - DAY_S
+    with pytest.raises(Misuse, match=r"^study\.toml: notes\.expires .*\bquotes\b"):
+        draft.parse_draft(text.replace("2027-01-22T00:00:00Z", '"2027-01-22"'), "study.toml")
 
 
 def test_an_exact_sum_of_inputs_that_can_be_listed_is_refused() -> None:

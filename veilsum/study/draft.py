@@ -247,7 +247,7 @@ def parse_draft(text: str, path: str) -> Content:
         if isinstance(question, dict) and isinstance(judge := question["judge"], dict):
             question["judge"] = {**_JUDGE_DEFAULTS, **judge}
         if isinstance(notes := read.get("notes"), dict) and "expires" in notes:
-            notes["expires"] = _to_unix_s(notes["expires"])
+            notes["expires"] = _to_unix_s(notes["expires"], path)
         return Content.model_validate(as_tuples(read))
     except ValidationError as error:
         raise Misuse(f"{path}: {first_error(error)}") from error
@@ -265,8 +265,15 @@ def _best_recipe(statistics: Any) -> str:
     return "mean+sum" if ccvr else MOST_ACCURATE_RECIPE
 
 
-def _to_unix_s(value: Any) -> Any:
-    """Convert a TOML date (to its end, in UTC) or date and time to Unix seconds. The model refuses any other value, returned unchanged."""
+def _to_unix_s(value: Any, path: str) -> Any:
+    """Convert a TOML date (to its end, in UTC) or date and time to Unix seconds; raise Misuse for a text.
+
+    The model refuses any other value, returned unchanged.
+    """
+    if isinstance(value, str):
+        raise Misuse(
+            f"{path}: notes.expires is a text: write the date without quotes, as in expires = 2027-01-31"
+        )
     if isinstance(value, datetime):
         return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
     if isinstance(value, date):
