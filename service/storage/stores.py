@@ -9,7 +9,7 @@ from service.storage.blobs import Blobs, FileBlobs
 from service.storage.database import Database
 from service.storage.dialects import Postgres, Sqlite
 from service.storage.faults import reword_errors
-from service.storage.folder import DATABASE_FILE, DataFolderLock, check_there
+from service.storage.folder import DATABASE_FILE, check_there, lock_folder
 from service.storage.objects import ObjectBlobs
 from veilsum.protocol.errors import Misuse
 from veilsum.system.exposure import refuse_loose_mode
@@ -83,7 +83,7 @@ async def connect_database(settings: Settings, *, new: bool = False) -> AsyncIte
                 check_there(settings.data_dir)
             prepare_folder(settings)
             if settings.database_url is None:
-                ending.enter_context(DataFolderLock(settings.data_dir))
+                ending.enter_context(lock_folder(settings.data_dir))
         database = database_of(settings)
         ending.push_async_callback(database.stop)
         yield database

@@ -12,7 +12,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from service.storage.folder import DataFolderLock
+from service.storage.folder import lock_folder
 from tests.support.cli import Cli
 from tests.support.party import Party
 from tests.support.serving import Server, running
@@ -121,7 +121,8 @@ def test_a_damaged_database_is_found_before_it_is_kept(tmp_path: Path) -> None:
     with pytest.raises(Misuse):
         create_backup(data, tmp_path / "a.zip")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-    DataFolderLock(data).release()  # not locked by any process
+    with lock_folder(data):
+        pass  # not locked by any process
 
 
 def test_what_a_killed_command_left_goes_with_the_next(tmp_path: Path) -> None:

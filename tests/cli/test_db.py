@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.storage import migrating
-from service.storage.folder import DataFolderLock
+from service.storage.folder import lock_folder
 from tests.service.storage.kept import DONE, FOLDERS, flip, opened, overwrite
 from tests.support.cli import Cli
 
@@ -24,7 +24,7 @@ def test_tables_are_made_when_nobody_else_works_on_them(cli: Cli, tmp_path: Path
     (folder / "coordinator.sqlite3").touch()
     for command, found in (("current", None), ("upgrade", newest), ("upgrade", newest), ("current", newest)):
         assert cli("operator", "db", command, "--json").values == {"format": found, "newest": newest}
-    with DataFolderLock(folder):
+    with lock_folder(folder):
         assert "another coordinator" in cli("operator", "db", "upgrade").error
 
 

@@ -18,7 +18,7 @@ import uvicorn
 from client_sdk.errors import Unreachable
 from service.access.pool import PROBE_CONNECTIONS
 from service.coordination.coordinator import Coordinator
-from service.storage.folder import DataFolderLock
+from service.storage.folder import lock_folder
 from tests.support.authority import Authority
 from tests.support.cli import CLASSES, DIM, EXTRACTOR, PATIENCE_S, PERIOD, Cli, later, records
 from veilsum.cli import serving
@@ -49,9 +49,8 @@ def test_errors_before_anything_is_served(cli: Cli, monkeypatch: pytest.MonkeyPa
         error = cli("serve", "--port", port, "--data-dir", "data").error
     assert f"127.0.0.1 port {port}: " in error
     assert "::ffff:999 port 0" in cli(*serve, "--host", "::ffff:999").error
-    lock = DataFolderLock(Path("data"))
-    assert f"process {os.getpid()}" in cli(*serve).error
-    lock.release()
+    with lock_folder(Path("data")):
+        assert f"process {os.getpid()}" in cli(*serve).error
     Path("data/coordinator.key").chmod(0o644)
     assert "chmod 600 data/coordinator.key" in cli(*serve).error
     Path("file").touch()

@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError
 from service.access.tokens import FIRST_OPERATOR_FILE
 from service.settings import Settings
 from service.storage.faults import reword_errors
-from service.storage.folder import DATABASE_FILE, DataFolderLock, check_there
+from service.storage.folder import DATABASE_FILE, check_there, lock_folder
 from service.storage.keys import key_of
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.forms import Hex32, in_words
@@ -61,7 +61,7 @@ def create_backup(data_dir: Path, archive: Path) -> dict[str, Any]:
     check_there(data_dir)
     if archive.resolve().is_relative_to(data_dir.resolve()):
         raise Misuse(f"{archive} would be in the data folder, and in the next backup: choose another path")
-    with DataFolderLock(data_dir):
+    with lock_folder(data_dir):
         key = _load_key(data_dir)
         paths = list(_list_paths(data_dir))
         if link := next((path for path in paths if path.is_symlink()), None):

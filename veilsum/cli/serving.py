@@ -22,7 +22,7 @@ from service.access.pool import PROBE_CONNECTIONS, Pool
 from service.app import create_app
 from service.settings import Settings
 from service.storage.faults import reword_errors
-from service.storage.folder import DataFolderLock
+from service.storage.folder import lock_folder
 from service.storage.keys import key_of
 from service.storage.stores import prepare_folder
 from service.telemetry import logs
@@ -68,7 +68,8 @@ def serve_coordinator(
     with reword_errors():
         prepare_folder(settings)
         if settings.database_url is None:
-            DataFolderLock(settings.data_dir).release()
+            with lock_folder(settings.data_dir):
+                pass
         public = key_of(settings).public
     tls = {
         "ssl_certfile": certificate,
