@@ -134,33 +134,23 @@ Page = Callable[[Request, Problem], Response | None]
 
 def install_handlers(app: FastAPI, page: Page) -> None:
     """Answer every error of the app as problem details."""
-    handlers = {
-        PeerFault: _peer_fault,
-        RequestValidationError: _invalid_request,
-        HTTPException: _http_refusal,
-        OSError: _storage_refusal,
-        SQLAlchemyError: _storage_refusal,
-        Exception: _unforeseen_refusal,
-    }
-    for kind, refusal in handlers.items():
-        app.add_exception_handler(kind, partial(_handle_error, refusal, page))
+    for kind in (PeerFault, RequestValidationError, HTTPException, OSError, SQLAlchemyError, Exception):
+        app.add_exception_handler(kind, partial(_handle_error, page))
 
 
 Refusal = tuple[PeerFault, int | None, Mapping[str, str]]
 """An error's answer: the fault, a status that overrides its cause's, and headers."""
 
 
-async def _handle_error(
-    refusal: Callable[[Exception], Refusal], page: Page, request: Request, error: Exception
-) -> Response:
+async def _handle_error(page: Page, request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and not hasattr(request.state, "caller"):
         try:  # no route's guard has charged it: the path is unknown, or takes another method
             request.app.state.limits.charge_request(ANONYMOUS_CALLER, request)
         except TooMany as many:
-            refusal, error = _peer_fault, many
+            error = many
     if isinstance(error, TooMany):
         await request.app.state.limits.delay_refusal(request)
-    fault, status, headers = refusal(error)
+    fault, status, headers = _describe_refusal(error)
     about = round_in(request.scope)
     problem = note_refusal(fault, status, about)
     if about and about["round"] in request.app.state.coordinator.catalogue.rounds:
@@ -192,44 +182,31 @@ def answer_of(problem: Problem, headers: Mapping[str, str] | None = None) -> JSO
     return JSONResponse(problem.model_dump(mode="json"), problem.status, headers, media_type=PROBLEM_TYPE)
 
 
-def _peer_fault(error: Exception) -> Refusal:
-    assert isinstance(error, PeerFault)
-    headers = dict[str, str]()
-    if (scheme := _SCHEME_OF_CAUSE.get(error.cause)) is not None:
-        headers["www-authenticate"] = scheme
-    if isinstance(error, TooMany):
-        headers["retry-after"] = str(error.after_s)
-    if error.cause is Cause.BODY_INCOMPLETE:
-        headers["connection"] = "close"  # do not wait for the rest of the body
-    return error, None, headers
-
-
-def _invalid_request(error: Exception) -> Refusal:
-    assert isinstance(error, RequestValidationError)
-    # Name the place and the rule, never the value.
-    places = "; ".join(f"{'.'.join(map(str, e['loc']))}: {in_words(e)}" for e in error.errors()[:5])
-    return PeerFault(Cause.MALFORMED_REQUEST, places), None, {}
-
-
-def _http_refusal(error: Exception) -> Refusal:
-    assert isinstance(error, HTTPException)
-    cause = _CAUSE_OF_STATUS.get(error.status_code, Cause.MALFORMED_REQUEST)
-    detail = str(error.detail or HTTPStatus(error.status_code).phrase)
-    if error.status_code == HTTPStatus.NOT_FOUND:  # the router's own: routes raise PeerFault
-        detail = "the coordinator has no such path: check its address"
-    return PeerFault(cause, detail), error.status_code, error.headers or {}
-
-
-def _storage_refusal(error: Exception) -> Refusal:
-    log.error("storage failed", **describe_error(error))
-    fault = PeerFault(Cause.UNAVAILABLE, "the coordinator cannot read or write its storage now: try again")
-    return fault, None, {"retry-after": "5"}
-
-
-def _unforeseen_refusal(error: Exception) -> Refusal:
+def _describe_refusal(error: Exception) -> Refusal:
+    match error:
+        case PeerFault():
+            headers = dict[str, str]()
+            if (scheme := _SCHEME_OF_CAUSE.get(error.cause)) is not None:
+                headers["www-authenticate"] = scheme
+            if isinstance(error, TooMany):
+                headers["retry-after"] = str(error.after_s)
+            if error.cause is Cause.BODY_INCOMPLETE:
+                headers["connection"] = "close"  # do not wait for the rest of the body
+            return error, None, headers
+        case RequestValidationError():
+            # Name the place and the rule, never the value.
+            places = "; ".join(f"{'.'.join(map(str, e['loc']))}: {in_words(e)}" for e in error.errors()[:5])
+            return PeerFault(Cause.MALFORMED_REQUEST, places), None, {}
+        case HTTPException():
+            cause = _CAUSE_OF_STATUS.get(error.status_code, Cause.MALFORMED_REQUEST)
+            detail = str(error.detail or HTTPStatus(error.status_code).phrase)
+            if error.status_code == HTTPStatus.NOT_FOUND:  # the router's own: routes raise PeerFault
+                detail = "the coordinator has no such path: check its address"
+            return PeerFault(cause, detail), error.status_code, error.headers or {}
+        case OSError() | SQLAlchemyError():
+            log.error("storage failed", **describe_error(error))
+            detail = "the coordinator cannot read or write its storage now: try again"
+            return PeerFault(Cause.UNAVAILABLE, detail), None, {"retry-after": "5"}
     log.error("request failed", **describe_error(error))
-    return (
-        PeerFault(Cause.UNAVAILABLE, "internal error: the coordinator's log shows the operator where"),
-        500,
-        {},
-    )
+    detail = "internal error: the coordinator's log shows the operator where"
+    return PeerFault(Cause.UNAVAILABLE, detail), 500, {}
