@@ -143,7 +143,7 @@ class Federations:
     async def read_roster(self, federation: str, number: int | None = None) -> Roster:
         """Return the newest roster, or the one with this number. Raises PeerFault(not-found)."""
         if number is None:
-            number = await self._database.read_value(_NEWEST_SQL, {"federation": federation})
+            number = await self._database.read_value(_NEWEST_SQL.params(federation=federation))
         if number is None:
             raise not_found(UNKNOWN_FEDERATION)
         key = federation, number
@@ -183,7 +183,7 @@ class Federations:
 
     async def read_version(self, federation: str) -> tuple[int, ...]:
         """Return a version that changes with each published document of a federation. Raises PeerFault(not-found)."""
-        [version] = await self._database.read_rows(_VERSION_SQL, {"federation": federation})
+        [version] = await self._database.read_rows(_VERSION_SQL.params(federation=federation))
         if version[0] is None:
             raise not_found(UNKNOWN_FEDERATION)
         return tuple(version)
@@ -364,7 +364,7 @@ class Federations:
         return b"".join((beginning, len(stored).to_bytes(4, "little"), *stored))
 
     async def _stored_links(self, federation: str, known: int = 0) -> Sequence[bytes]:
-        return await self._database.read_values(_LINKS_SQL, {"federation": federation, "known": known})
+        return await self._database.read_values(_LINKS_SQL.params(federation=federation, known=known))
 
     # Attempts that this coordinator does not know
 

@@ -69,7 +69,7 @@ class Runs:
         """Update the revision from storage. It grows with each cohort and attempt that begins or ends."""
         if federation not in self._watches:
             return
-        revision = await self._database.read_value(_CHANGES_SQL, {"federation": federation})
+        revision = await self._database.read_value(_CHANGES_SQL.params(federation=federation))
         self._revisions[federation] = max(self._revisions.get(federation, 0), revision)
         self._watches[federation].notify_waiters()
 

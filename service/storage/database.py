@@ -93,18 +93,18 @@ class Database(ABC):
         async with asyncio.timeout(self.answer_s):
             return await self._read(work)
 
-    async def read_rows(self, query: Executable, given: Mapping[str, Any] | None = None) -> Sequence[Any]:
-        return await self.read(lambda connection: connection.execute(query, given).all())
+    async def read_rows(self, query: Executable) -> Sequence[Any]:
+        return await self.read(lambda connection: connection.execute(query).all())
 
-    async def read_row(self, query: Executable, given: Mapping[str, Any] | None = None) -> Any:
-        return await self.read(lambda connection: connection.execute(query, given).one_or_none())
+    async def read_row(self, query: Executable) -> Any:
+        return await self.read(lambda connection: connection.execute(query).one_or_none())
 
-    async def read_values(self, query: Executable, given: Mapping[str, Any] | None = None) -> Sequence[Any]:
-        return await self.read(lambda connection: connection.execute(query, given).scalars().all())
+    async def read_values(self, query: Executable) -> Sequence[Any]:
+        return await self.read(lambda connection: connection.execute(query).scalars().all())
 
-    async def read_value(self, query: Executable, given: Mapping[str, Any] | None = None) -> Any:
+    async def read_value(self, query: Executable) -> Any:
         """Read one value; None if there is no row."""
-        return await self.read(lambda connection: connection.execute(query, given).scalar_one_or_none())
+        return await self.read(lambda connection: connection.execute(query).scalar_one_or_none())
 
     def add_row(self, connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
         """Insert a row unless its primary key or a unique key exists, and return whether it was inserted."""
