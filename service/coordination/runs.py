@@ -14,7 +14,7 @@ from service.coordination.journal import read_counts
 from service.coordination.watch import Watch
 from service.storage.database import Database
 from service.storage.faults import log_errors
-from service.storage.tables import cohorts, links, rounds, studies
+from service.storage.tables import cohorts, links, lost_contexts, rounds, studies
 from veilsum.protocol.messages import NO_CONTEXT, Link, Study
 from veilsum.protocol.opening_rules import CountOutcomes, count_contexts, next_step
 from veilsum.protocol.rest import RunsView, RunView, round_name
@@ -36,6 +36,8 @@ _CHANGES_SQL = select(
     + _count_rows(cohorts, _SETTLED_COHORTS)
     + _count_rows(rounds)
     + _count_rows(links)
+    # The admin's Lost may delete a round, and the revision only grows.
+    + 2 * _count_rows(lost_contexts)
 )
 
 

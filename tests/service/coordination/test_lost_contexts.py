@@ -1,5 +1,6 @@
 """The admin closes attempts that the coordinator does not know."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from service.coordination.checking import find_damage
 from service.coordination.journal import begin_round
 from service.settings import Settings
 from service.storage.tables import lost_contexts, rounds
-from tests.service.storage.kept import flip
+from tests.service.conftest import Past
+from tests.service.storage.kept import flip, run_sql
 from tests.support.clients import client_of
 from tests.support.forging import again
 from tests.support.party import FOUR, Party
@@ -100,6 +102,26 @@ async def test_a_closed_context_is_never_opened(server: Server, formed: Party) -
     with refused("conflict", ...):
         await begin_round(database, later, 0.0, 0)
     assert await begin_round(database, attempt, 0.0, 0)
+
+
+async def test_a_run_that_follows_a_closed_round_that_nobody_can_read_is_shown(
+    stopped: Callable[[str], Past],
+) -> None:
+    past = stopped("formed")
+    party = past.party
+    async with running(past.folder) as server:
+        round_id = await party.open_round(server)
+        context = server.live(round_id).attempt.context
+    run_sql(past.folder, "UPDATE rounds SET opening = x'00'")
+    async with running(past.folder) as server:
+        runs = f"{party.where}/runs"
+        before = (await server.client.get(runs)).json()
+        assert (await server.client.get(party.where)).json()["rounds"] == [round_id]
+        assert (await close(server, party, context)).status_code == 204
+        cohort = await party.open_cohort(server, period="next")
+        after = (await server.client.get(runs)).json()
+        assert after["revision"] > before["revision"]
+        assert [run["cohort"] for run in after["runs"]][-1] == cohort
 
 
 async def test_a_damaged_one_is_named(tmp_path: Path) -> None:
