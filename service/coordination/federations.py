@@ -42,6 +42,10 @@ _VERSION_SQL = select(
         .scalar_subquery()
         for table in (cohorts, rounds, links, studies)
     ),
+    # A study that was damaged may have been published again.
+    select(func.max(studies.c.published_s))
+    .where(studies.c.federation == _FEDERATION_PARAMETER)
+    .scalar_subquery(),
 )
 _LINKS_SQL = (
     select(links.c.body)
@@ -181,7 +185,7 @@ class Federations:
             check_named(roster.hash.hex(), (await in_thread(hash_fields, Tag.ROSTER, body)).hex())
         return body
 
-    async def read_version(self, federation: str) -> tuple[int, ...]:
+    async def read_version(self, federation: str) -> tuple[float, ...]:
         """Return a version that changes with each published document of a federation. Raises PeerFault(not-found)."""
         [version] = await self._database.read_rows(_VERSION_SQL.params(federation=federation))
         if version[0] is None:

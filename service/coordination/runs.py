@@ -78,15 +78,16 @@ class Runs:
     async def runs_view(self, federation: str, now_s: float) -> RunsView:
         """The runs of studies that have not expired, and those with an attempt that has not ended, oldest first, of a federation that was looked at.
 
-        Between two changes they are read once.
+        Between two changes they are read once, unless a study is damaged: it may be published again.
         """
         revision, made = self._revisions[federation], self._made.get(federation)
         if made is None or made[0] != revision:
-            made = self._made[federation] = revision, await self._read_runs(federation)
+            runs, whole = await self._read_runs(federation)
+            made = self._made[federation] = revision if whole else -1, runs
         return RunsView(revision=revision, runs=tuple(run for expires, run in made[1] if now_s < expires))
 
-    async def _read_runs(self, federation: str) -> Sequence[tuple[float, RunView]]:
-        """Read all runs, each with the time until which it is shown."""
+    async def _read_runs(self, federation: str) -> tuple[Sequence[tuple[float, RunView]], bool]:
+        """Read all runs, each with the time until which it is shown. Also returns whether every study could be read."""
         chain = await self._federations.read_links(federation)
         newest = select(rounds.c.id).where(rounds.c.cohort == cohorts.c.id)
         newest = newest.order_by(rounds.c.number.desc()).limit(1)
@@ -107,7 +108,7 @@ class Runs:
         bodies = {row.hash: row.body for row in await self._database.read_rows(published)}
         outcomes = (await read_counts(self._database, count_contexts(chain))).get
 
-        def read() -> list[tuple[float, RunView]]:
+        def read() -> tuple[list[tuple[float, RunView]], bool]:
             contents = dict[str, Content]()
             for name, body in bodies.items():
                 with self._database.quarantine.skip_errors(f"study {name} of federation {federation}"):
@@ -116,7 +117,7 @@ class Runs:
             periods = defaultdict[str, list[Link]](list)  # an attempt is repeated within its period
             for link in chain:
                 periods[link.period].append(link)
-            return [
+            shown = [
                 (
                     _shown_until(row, contents[row.study], ended),
                     _run_view(row, contents[row.study], periods[row.period], outcomes),
@@ -124,6 +125,7 @@ class Runs:
                 for row in rows
                 if row.study in contents
             ]
+            return shown, contents.keys() == bodies.keys()
 
         with self._database.quarantine.quarantine_errors(f"runs of federation {federation}"):
             return await asyncio.to_thread(read)

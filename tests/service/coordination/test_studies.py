@@ -4,13 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, insert, update
 
 from service.coordination import runs as runs_module
-from service.storage.tables import cohorts, links
+from service.storage.tables import cohorts, links, studies
 from tests.support.party import Party
 from tests.support.refusals import refusal
-from tests.support.serving import Server
+from tests.support.serving import Server, carry_out
 from tests.support.simulator import After
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import NO_CONTEXT, Link, Study
@@ -206,3 +206,16 @@ async def test_a_certified_attempt_without_a_sum_is_repeated_over_exactly_its_su
     assert (view["state"], view["survivors"]) == ("done", list(formed.ids[:5]))
     await formed.check_result(server, again)
     assert (await server.cohort(formed.cohort))["step"] is None
+
+
+async def test_a_damaged_study_that_is_published_again_is_listed_again_with_its_runs(
+    server: Server, formed: Party
+) -> None:
+    where, database = f"{formed.where}/studies", server.coordinator.database
+    body = formed.study.to_bytes()
+    await carry_out(database, update(studies).values(body=body[:-1]))
+    assert (await server.client.get(where)).json() == []
+    assert (await runs(server, formed)).runs == ()
+    assert (await formed.try_study(server, formed.study)).status_code == 201
+    assert [each["study"] for each in (await server.client.get(where)).json()] == [formed.study.hash.hex()]
+    assert [each.cohort for each in (await runs(server, formed)).runs] == [formed.cohort]
