@@ -118,7 +118,12 @@ class Federations:
             if newest is not None and newest.body == body:
                 return False
             if newest is not None and not self._is_lost_roster(connection, federation, number):
-                _refuse_rollback(newest.number, number)
+                if number < newest.number:
+                    detail = f"roster {newest.number} is published; roster {number} is older"
+                    raise PeerFault(Cause.ROSTER_ROLLBACK, detail)
+                if number == newest.number:
+                    detail = f"another roster is published under number {number}: raise the number"
+                    raise PeerFault(Cause.CONFLICT, detail)
             row = {"federation": federation, "number": number, "body": body}
             self._database.put_row(connection, rosters, row)
             return True
@@ -281,14 +286,6 @@ class Federations:
 
         return await self._database.write(store)
 
-    async def study_body(self, federation: str, study: str) -> bytes:
-        """Return a study's bytes. Raises PeerFault(not-found)."""
-        query = select(studies.c.body).where(studies.c.federation == federation, studies.c.hash == study)
-        found: bytes | None = await self._database.read_value(query)
-        if found is None:
-            raise not_found("study in this federation: publish it first")
-        return found
-
     async def study_bodies(self, federation: str) -> Sequence[bytes]:
         """Return the bytes of all published studies."""
         return await self._database.read_values(
@@ -297,7 +294,10 @@ class Federations:
 
     async def read_study(self, federation: str, study: str) -> Study:
         """Return a study. Raises PeerFault: not-found, storage-damaged."""
-        body = await self.study_body(federation, study)
+        query = select(studies.c.body).where(studies.c.federation == federation, studies.c.hash == study)
+        body = await self._database.read_value(query)
+        if body is None:
+            raise not_found("study in this federation: publish it first")
         with self._database.quarantine.quarantine_errors(f"study {study} of federation {federation}"):
             found = Study.from_bytes(body)
             check_named(study, found.hash.hex())
@@ -427,13 +427,6 @@ def check_lost(body: bytes, federation: str, context: str) -> None:
     lost = Lost.from_bytes(body)
     check_named(context, lost.context.hex())
     lost.verify(bytes.fromhex(federation), "admin")
-
-
-def _refuse_rollback(known: int, offered: int) -> None:
-    if offered < known:
-        raise PeerFault(Cause.ROSTER_ROLLBACK, f"roster {known} is published; roster {offered} is older")
-    if offered == known:
-        raise PeerFault(Cause.CONFLICT, f"another roster is published under number {known}: raise the number")
 
 
 def refuse_expired(content: Content, now_s: float) -> None:
