@@ -33,12 +33,6 @@ async def charge_request(request: Request, guard: Guard, caller: Caller) -> Call
     return caller
 
 
-def charge_refusal(request: Request) -> None:
-    """Charge a request that was not admitted to its address. Raises PeerFault(too-many-requests)."""
-    limits: Limits = request.app.state.limits
-    limits.charge_request(ANONYMOUS_CALLER, request)
-
-
 def body_length(request: Request) -> int:
     """Bytes of the body; 0 without a Content-Length, which signed requests must have (`check_digest`)."""
     length = request.headers.get("content-length", "")

@@ -8,11 +8,11 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from service.access.bodies import whole_body
-from service.access.charging import body_length, charge_refusal, charge_request
+from service.access.charging import body_length, charge_request
 from service.access.gate import check_digest
 from service.access.guards import Guard, coordinator_of
 from service.access.recording import outcome_of, record_action, record_sign_of_life
-from service.http.callers import Role
+from service.http.callers import ANONYMOUS_CALLER, Role
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.request_signature import METHODS_WITH_BODY
 
@@ -36,7 +36,7 @@ class GuardedRoute(APIRoute):
             try:
                 admitted = await guard.admit(request)
             except PeerFault:
-                charge_refusal(request)
+                request.app.state.limits.charge_request(ANONYMOUS_CALLER, request)
                 raise
             request.state.caller = await charge_request(request, guard, admitted)
             record_sign_of_life(request, request.state.caller)
