@@ -334,9 +334,8 @@ class RoundEnd(Snapshot):
         """Raises PeerFault(wrong-phase)."""
         raise wrong_phase(f"the round is {self.state} and takes no uploads")
 
-    def holds_chunk(self, member: str, index: int, digest: bytes) -> bool:
+    def holds_chunk(self, _member: str, _index: int, _digest: bytes) -> bool:
         """No: chunks are deleted."""
-        del member, index, digest
         return False
 
     def missing_chunks(self, member: str) -> tuple[int, ...]:
@@ -349,9 +348,8 @@ class RoundEnd(Snapshot):
             raise wrong_phase(f"the round is {self.state}")
         return True
 
-    def request_for(self, member: str) -> Message:
+    def request_for(self, _member: str) -> Message:
         """Return what closed the round, for every member."""
-        del member
         return self.closing
 
 
