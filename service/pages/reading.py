@@ -213,13 +213,14 @@ async def newest_uploads(here: Coordinator, federation: str) -> Mapping[str, tup
 
 
 Answers = dict[str, frozenset[str]]
-"""The sender of each kind of answer, by the phase that asks for it."""
+"""The senders of each kind of answer, by the phase that asks for it; of refusals to sign, by "refused"."""
 
 _PHASE_OF_ANSWER = {
     Receipt.kind: "checking",
     Vote.kind: "freezing",
     RevealSummary.kind: "revealing",
     Erased.kind: "erasing",
+    Refusal.kind: "refused",
 }
 _READ_MEMBERS = 200
 """A transcript of more members is too long to read for a page, which then shows only the members that it waits for."""
@@ -260,9 +261,7 @@ def _collect_answers(entries: Iterable[bytes]) -> Answers:
     found: dict[str, set[str]] = defaultdict(set)
     for entry in entries:
         if (phase := _PHASE_OF_ANSWER.get(entry[1])) is not None:
-            found[phase].add(getattr(parse_message(entry), "member"))  # noqa: B009 - of four kinds, all with a member
-        elif entry[1] == Refusal.kind:
-            found["refused"].add(getattr(parse_message(entry), "member"))  # noqa: B009 - as above
+            found[phase].add(getattr(parse_message(entry), "member"))  # noqa: B009 - of five kinds, all with a member
     return {phase: frozenset(members) for phase, members in found.items()}
 
 
