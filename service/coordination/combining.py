@@ -107,10 +107,7 @@ def combine_rounds(
         name=newest.name,
         version=newest.version,
         question=spec.question.digest.hex(),
-        parts=tuple(
-            PartView.model_validate({field: getattr(each, field) for field in PartView.model_fields})
-            for each in records
-        ),
+        parts=tuple(PartView.model_validate(each, from_attributes=True) for each in records),
         withheld=spec.withheld,
         vectors=vectors,
         rows=found.records,
