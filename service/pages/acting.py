@@ -146,11 +146,11 @@ async def show_audit(
     await session.check_scope(request, Scope.AUDIT)
     log: Audit = request.app.state.audit
     chosen = Choice(text.strip(), outcome)
-    total, first = await log.count_entries(chosen), await log.number_at(chosen, (number - 1) * PAGE_ENTRIES)
+    total = await log.count_entries(chosen)
     return render_page(
         request,
         "audit.html",
-        entries=await log.matching_entries(chosen, first + 1, PAGE_ENTRIES),
+        entries=await log.matching_entries(chosen, (number - 1) * PAGE_ENTRIES, PAGE_ENTRIES),
         head=(await log.read_page(0, 0)).head,
         chosen=chosen,
         total=total,

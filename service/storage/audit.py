@@ -196,14 +196,10 @@ class Audit:
             head=AuditHead.sign_end(self._key, end),
         )
 
-    async def matching_entries(self, chosen: Choice, below: int, most: int) -> Sequence[AuditEntry]:
-        """Entries that a choice admits, the newest first, with numbers below one."""
-        newest = (
-            select(audit)
-            .where(audit.c.number < below, *chosen.row_conditions)
-            .order_by(audit.c.number.desc())
-        )
-        return await self._read_entries(newest.limit(most))
+    async def matching_entries(self, chosen: Choice, first: int, most: int) -> Sequence[AuditEntry]:
+        """Entries that a choice admits, the newest first, from the place `first` on."""
+        newest = select(audit).where(*chosen.row_conditions).order_by(audit.c.number.desc())
+        return await self._read_entries(newest.offset(first).limit(most))
 
     async def count_entries(self, chosen: Choice) -> int:
         return int(
@@ -211,11 +207,6 @@ class Audit:
                 select(func.count()).select_from(audit).where(*chosen.row_conditions)
             )
         )
-
-    async def number_at(self, chosen: Choice, index: int) -> int:
-        """Return the number of the entry that has so many newer ones; 0 if there is none."""
-        at = select(audit.c.number).where(*chosen.row_conditions).order_by(audit.c.number.desc())
-        return await self._database.read_value(at.offset(index).limit(1)) or 0
 
     async def _append_batch(self, deeds: list[Deed]) -> list[None]:
         await self._database.write(lambda connection: append_deeds(connection, self._database, deeds))

@@ -326,7 +326,10 @@ async def test_the_audit_log_is_for_operators_and_shows_what_was_done_here(
     head = (await server.client.get("/v1/audit")).json()["head"]
     assert f'data-copy="{head["head"]}"' in page
     monkeypatch.setattr("service.pages.acting.PAGE_ENTRIES", 2)
-    assert f"Page 2 of {-(-head['number'] // 2)}" in (await visitor.get("/audit?page=2")).text
+    second = (await visitor.get("/audit?page=2")).text
+    assert f"Page 2 of {-(-head['number'] // 2)}" in second
+    shown = re.findall(r'<th scope="row" class="figures">(\d+)</th>', second)
+    assert shown == [str(head["number"] - newer) for newer in (2, 3)]
     assert (await visitor.get("/audit?page=999")).status_code == 200
 
 
