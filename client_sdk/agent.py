@@ -24,7 +24,7 @@ from dataclasses import replace
 from client_sdk.api import Asked, Invitation, ShownInCohort
 from client_sdk.conversation import fetch_request, run_round
 from client_sdk.effects import Flow, Pause
-from client_sdk.enrolment import fetch_failure, pair_in_cohort, report_enrolment, send_card
+from client_sdk.enrolment import pair_in_cohort, report_enrolment, send_card
 from client_sdk.errors import (
     Declined,
     Misuse,
@@ -33,6 +33,7 @@ from client_sdk.errors import (
     PeerFault,
     UnexpectedAnswer,
     Unreachable,
+    fault_in,
 )
 from client_sdk.evidence import Evidence
 from client_sdk.progress import Progress, Step
@@ -360,7 +361,11 @@ class Agent:
                 return None
             if run.state == "failed":  # the operator may open another
                 self._passed.add(run.cohort)
-                self._refuse_run(run.cohort, (yield from fetch_failure(session, cohort)), final=False)
+                self._refuse_run(
+                    run.cohort,
+                    fault_in((yield from session.coordinator.fetch_cohort(run.cohort))),
+                    final=False,
+                )
                 return None
             if not (yield from self._pair_in(session, held.phase, run, wait=True)):
                 return None

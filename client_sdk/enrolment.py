@@ -13,7 +13,7 @@ import numpy as np
 
 from client_sdk.api import Invitation, ShownInCohort
 from client_sdk.effects import Flow
-from client_sdk.errors import Declined, Misuse, NotEnrolled, PeerFault, fault_of
+from client_sdk.errors import Declined, Misuse, NotEnrolled, PeerFault, fault_in
 from client_sdk.progress import Progress, Step
 from client_sdk.records import Records, Selection, select_again, select_canaries, select_held_out, select_rows
 from client_sdk.reservations import Reservations, Run, State
@@ -24,19 +24,9 @@ from veilsum.protocol.attempt import read_quorum
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.counting import honest_rows
 from veilsum.protocol.member import Enrolled, EnrolmentPhase, MemberPhase, Paired
-from veilsum.protocol.messages import (
-    NO_CONTEXT,
-    Cards,
-    Ciphertexts,
-    KeyCard,
-    Manifest,
-    Roster,
-    Study,
-    cohort_id,
-)
+from veilsum.protocol.messages import NO_CONTEXT, Cards, Ciphertexts, KeyCard, Roster, Study, cohort_id
 from veilsum.protocol.periods import PeriodKind, kind_of_period
 from veilsum.protocol.rest import CohortView
-from veilsum.protocol.round_spec import CHUNK_ELEMENTS, RoundSpec
 from veilsum.protocol.sizing import Quorum
 from veilsum.protocol.study import Content, Question, read_content
 from veilsum.study.judging import check_cohort
@@ -66,7 +56,10 @@ def enrol_in_cohort(session: Session, cohort: bytes, records: Records | None) ->
     phase, shown = yield from send_card(session, cohort, invitation, records, after=invitation.cohort.version)
     while isinstance(phase, EnrolmentPhase):
         if isinstance(shown, CohortView) and shown.state == "enrolling":
-            shown = yield from _wait_for_cohort(session, shown)
+            report_enrolment(session, shown)
+            asked_s = session.environment.monotonic_s()
+            shown = yield from session.coordinator.fetch_cohort(shown.cohort, shown.version)
+            yield from session.pace_poll(asked_s, news=shown.state != "enrolling")
         else:
             phase, shown = yield from pair_in_cohort(session, phase, shown, wait=True)
     ready = ready_of(phase)
@@ -225,9 +218,12 @@ def pair_in_cohort(
         yield from session.pace_poll(asked_s, news=paired is not phase)
         return paired, following
     if isinstance(shown, Ciphertexts):
-        return _complete_pairing(session, phase, shown), shown
+        # The keys of all pairs replace the private keys in one atomic write (LAPSE-3).
+        ready, _ = phase.receive(shown, session.key, session.environment.now_s())
+        session.store_phase(cohort, phase, ready, "")
+        return ready, shown
     if shown is not None and shown.state == "failed":
-        raise fault_of(shown.fault) if shown.fault else PeerFault(Cause.COHORT_TOO_SMALL)
+        raise fault_in(shown)
     if isinstance(phase, Enrolled):
         return phase, (yield from coordinator.fetch_cards(cohort, session.member))
     if shown is None or session.member in shown.paired:
@@ -242,12 +238,6 @@ def pair_in_cohort(
     return phase, following
 
 
-def fetch_failure(session: Session, cohort: bytes) -> Flow[PeerFault]:
-    """Why a cohort failed."""
-    view = yield from session.coordinator.fetch_cohort(cohort.hex())
-    return fault_of(view.fault) if view.fault else PeerFault(Cause.COHORT_TOO_SMALL)
-
-
 def _pair_keys(session: Session, phase: Enrolled | Paired, cards: Cards) -> Paired:
     """Check a manifest and its cards, and store the pairing before it leaves."""
     session.check_current(phase.roster)
@@ -255,16 +245,9 @@ def _pair_keys(session: Session, phase: Enrolled | Paired, cards: Cards) -> Pair
     following, _ = phase.pair(cards, session.key, environment.now_s(), environment.encapsulate)
     assert isinstance(following, Paired)
     if following is not phase:
-        check_cohort(_first_spec(phase.study, following.manifest))
+        check_cohort(read_content(phase.study.content).question, following.manifest)
         session.policy.check_manifest(following.manifest)
         session.store_phase(phase.card.cohort, phase, following, "")
-    return following
-
-
-def _complete_pairing(session: Session, phase: Enrolled | Paired, ciphertexts: Ciphertexts) -> MemberPhase:
-    """Check the ciphertexts. The keys of all pairs replace the private keys in one atomic write (LAPSE-3)."""
-    following, _ = phase.receive(ciphertexts, session.key, session.environment.now_s())
-    session.store_phase(phase.card.cohort, phase, following, "")
     return following
 
 
@@ -283,14 +266,6 @@ def report_enrolment(session: Session, view: CohortView) -> None:
             until_s=view.deadline_s,
         )
     )
-
-
-def _wait_for_cohort(session: Session, view: CohortView) -> Flow[CohortView]:
-    report_enrolment(session, view)
-    asked_s = session.environment.monotonic_s()
-    later = yield from session.coordinator.fetch_cohort(view.cohort, view.version)
-    yield from session.pace_poll(asked_s, news=later.state != "enrolling")
-    return later
 
 
 def _check_names(roster: Roster, study: Study, cohort: bytes, view: CohortView) -> None:
@@ -324,7 +299,12 @@ def _answer_run(session: Session, content: Content, view: CohortView, records: R
         if base is not None:
             bears = _bears_again(session, content, view, base, found)
         else:
-            bears = kind is not PeriodKind.DATA or _bears_sum(content.question, found)
+            # SELECT-4
+            bears = (
+                kind is not PeriodKind.DATA
+                or question.noise is not None
+                or rows_bear_sum(question, found.features, found.labels)
+            )
         run = ledger.answer_run(
             content, period, found, mu_budget=session.policy.mu_budget, base=base, bears=bears
         )
@@ -375,11 +355,6 @@ def _select_for_run(
         return found
     uncounted = partial(ledger.free_records, question=question.model_copy(update={"withhold": None}))
     return replace(found, counted_out=found.taken - select_rows(records, question, marks, uncounted).taken)
-
-
-def _bears_sum(question: Question, found: Selection) -> bool:
-    """Whether the selected rows have features enough for the study's sum (SELECT-4)."""
-    return question.noise is not None or rows_bear_sum(question, found.features, found.labels)
 
 
 def _bears_again(session: Session, content: Content, view: CohortView, base: Run, found: Selection) -> bool:
@@ -512,18 +487,3 @@ def _explain_no(run: Run, reserving: Sequence[str]) -> str:
 
 def _repeated_context(view: CohortView) -> bytes:
     return NO_CONTEXT if view.repeats is None else bytes.fromhex(view.repeats)
-
-
-def _first_spec(study: Study, manifest: Manifest) -> RoundSpec:
-    """The first step of a cohort's run: noise is checked for all steps at once."""
-    content = read_content(study.content)
-    return RoundSpec(
-        content,
-        study.hash,
-        manifest.period,
-        content.question.steps_in(manifest.period)[0],
-        (),
-        len(manifest.members),
-        manifest.survivors_min,
-        CHUNK_ELEMENTS,
-    )

@@ -15,7 +15,7 @@ Exception
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.rest import Problem, RoundView
+from veilsum.protocol.rest import CohortView, Problem, RoundView
 from veilsum.study.progress import RunEnd
 
 
@@ -86,9 +86,11 @@ def fault_of(problem: Problem) -> PeerFault:
     return PeerFault(cause, problem.detail, problem.parties)
 
 
-def fault_in(view: RoundView) -> PeerFault:
-    """Return why a round ended without a result, according to its view. Raises as `fault_of`."""
-    return fault_of(view.fault) if view.fault else PeerFault(Cause.QUORUM_LOST)
+def fault_in(view: RoundView | CohortView) -> PeerFault:
+    """Return why a round ended without a result, or a cohort failed, according to its view. Raises as `fault_of`."""
+    if view.fault:
+        return fault_of(view.fault)
+    return PeerFault(Cause.QUORUM_LOST if isinstance(view, RoundView) else Cause.COHORT_TOO_SMALL)
 
 
 __all__ = [

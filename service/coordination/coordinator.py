@@ -426,7 +426,7 @@ class Coordinator:
             check_opening(attempt)
             if attempt.repeats:
                 check_repeats(attempt, finished)
-            check_cohort(attempt.spec)
+            check_cohort(attempt.question, attempt.manifest)
             _check_disclosure(attempt)
             _check_room(attempt, self.blobs)
 

@@ -10,8 +10,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.study import RECIPES, Noise
-from veilsum.study.judging import check_cohort
-from veilsum.study.promise import mechanism_of, promise_noise, study_mu
+from veilsum.study.promise import check_noise, mechanism_of, promise_noise, study_mu
 from veilsum.study.signed import sign_study
 
 FFC = {"kind": "ffc"}
@@ -46,8 +45,9 @@ def test_a_chain_spends_what_the_study_says(recipe: str) -> None:
     ],
 )
 def test_noise_that_fits_no_cohort_is_refused(more: dict[str, Any], said: str) -> None:
+    spec = noisy("sum", "sum", FFC, **more)
     with pytest.raises(PeerFault, match=said) as refused:
-        check_cohort(noisy("sum", "sum", FFC, **more))
+        check_noise(spec.question, spec.members, spec.survivors_min)
     assert refused.value.cause is Cause.WEAK_PARAMETERS
 
 

@@ -20,7 +20,8 @@ from veilsum.calibration.random_features import KernelHead
 from veilsum.calibration.rows import Array, Floats, Integers
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.messages import Manifest
+from veilsum.protocol.periods import PeriodKind, kind_of_period
 from veilsum.protocol.study import HELD_OUT_SHARE, JUDGE_STEP, NOISY_BITS, Judge, Question, study_fault
 from veilsum.study.promise import check_noise, study_mu
 from veilsum.study.result_files import load_material, material_fault, material_file
@@ -76,12 +77,11 @@ def judge_mechanism(question: Question, members: int, survivors_min: int) -> Mec
     return mechanism
 
 
-def check_cohort(spec: RoundSpec) -> None:
+def check_cohort(question: Question, manifest: Manifest) -> None:
     """Refuse a cohort that the noise of its steps does not fit (weak-parameters): the judge's, or the study's (`check_noise`)."""
-    if spec.judges:
-        judge_mechanism(spec.question, spec.members, spec.survivors_min)
-    else:
-        check_noise(spec.question, spec.members, spec.survivors_min)
+    judges = kind_of_period(manifest.period) is PeriodKind.JUDGE
+    check = judge_mechanism if judges else check_noise
+    check(question, len(manifest.members), manifest.survivors_min)
 
 
 def judge_vector(
