@@ -191,7 +191,7 @@ class StateDatabase:
         leaving, carried = given.with_name("leaving.sqlite"), given.with_name("carried-over.sqlite")
         old.path = next((path for path in (given, leaving, carried) if path.exists()), given)
         if self.is_made:
-            if old.path == given or old._read_secret() != self._read_secret():  # noqa: SLF001 - of this class
+            if old.path == given or old.read_value_alone("secret") != self.read_value_alone("secret"):
                 raise Misuse(f"{self.path} exists already")
         elif old.path == carried or not old.path.exists():
             raise Misuse(f"{given} does not exist")
@@ -214,19 +214,18 @@ class StateDatabase:
                 leaving.rename(carried)
                 sync_folder(carried.parent)
 
-    def _read_secret(self) -> bytes:
+    def read_value_alone(self, name: str) -> bytes:
+        """Return a stored value although others may be gone. Raises StateError if it is gone itself, or has changed."""
         with self.read(whole=False) as db:
-            found = db.execute("SELECT value FROM sealed WHERE name = 'secret'").fetchone()
-        return bytes(found[0]) if found else b""
+            query = "SELECT sha256, value FROM sealed WHERE name = ?"
+            digest, content = db.execute(query, (name,)).fetchone() or (b"", b"")
+        if hashlib.sha256(content).digest() != digest:
+            raise self._damaged_error(name)
+        return bytes(content)
 
     def check_member(self, member: str) -> None:
         """Refuse another member id: what was uploaded under the first would count as left out of every set."""
-        with self.read(whole=False) as db:
-            query = "SELECT sha256, value FROM sealed WHERE name = 'secret'"
-            digest, content = db.execute(query).fetchone() or (b"", b"")
-        if hashlib.sha256(content).digest() != digest:
-            raise self._damaged_error("secret")
-        if (own := Installation.from_bytes(content).member) != member:
+        if (own := Installation.from_bytes(self.read_value_alone("secret")).member) != member:
             raise Misuse(
                 f"{self.path} is the ledger of {own}, not of {member}, and its sums name that member: keep the id, and give the new public key to "
                 "the admin. For another id take an empty folder, and mark all of today's records as summed: `veilsum member mark-summed`"
@@ -235,10 +234,7 @@ class StateDatabase:
     def _copy_ledger(self, old: "StateDatabase") -> None:
         with self._creating_transaction() as db, old.read(whole=False) as ledger:
             for name in ("secret", "history"):
-                query = "SELECT sha256, value FROM sealed WHERE name = ?"
-                digest, content = ledger.execute(query, (name,)).fetchone() or (b"", b"")
-                if _upsert_sealed(db, name, content) != digest:
-                    raise StateError(f"{old.path} is damaged ({name}). {LOST_STATE_HELP}")
+                _upsert_sealed(db, name, old.read_value_alone(name))
             for table in _LEDGER_TABLES:
                 for row in ledger.execute(f"SELECT * FROM {table}"):  # noqa: S608 - our own names
                     db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608
