@@ -245,22 +245,23 @@ def _dense_entries(question: Question, rows: int) -> int:
 
 def _rows_of_member(question: Question) -> int:
     """Return the fewest dense rows with which a member's answer can be yes (member: Selection)."""
-    numbers, honest = question.records.rows_per_id * question.elements, _honest_members(question)
-    return _find_fewest(
-        lambda rows: (
-            rows > 0 and entries_suffice(rows, _dense_entries(question, rows), numbers, honest_members=honest)
-        ),
-        _ROWS_END,
-    )
+    return _fewest_dense_rows(question, 1, question.elements, _honest_members(question))
 
 
 def _rows_of_holder(question: Question) -> int:
     """Return the fewest dense rows of a class with which a member holds it (member: Count vectors)."""
-    numbers, least = question.records.rows_per_id * question.class_elements, question.records.least_per_class
+    return _fewest_dense_rows(
+        question, question.records.least_per_class, question.class_elements, question.h_min
+    )
+
+
+def _fewest_dense_rows(question: Question, least: int, elements: int, honest: int) -> int:
+    """Return the fewest dense rows, from `least` on, that may stand in a sum of so many elements of `honest` honest members."""
+    numbers = question.records.rows_per_id * elements
     return _find_fewest(
         lambda rows: (
             rows >= least
-            and entries_suffice(rows, _dense_entries(question, rows), numbers, honest_members=question.h_min)
+            and entries_suffice(rows, _dense_entries(question, rows), numbers, honest_members=honest)
         ),
         _ROWS_END,
     )
