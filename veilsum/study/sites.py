@@ -83,12 +83,9 @@ def judge_sites(
             ]
         elif view is None:
             verdict.append("It sent no report: its policy doesn't allow one.")
+        reported = {} if view is None else _describe_report(view)
         holds = None if decryptors is None else member in decryptors
-        rows.append(
-            SiteRow(member, tuple(verdict), decryptor=holds)
-            if view is None
-            else _make_row(view, tuple(verdict), holds)
-        )
+        rows.append(SiteRow(member, tuple(verdict), decryptor=holds, **reported))
     return tuple(rows)
 
 
@@ -108,7 +105,8 @@ def _judge_report(view: SiteView, window_s: float, release: str) -> Iterator[str
         yield f"Its upload took {report.upload_s:,.0f} s of the {window_s:,.0f} s of windows.upload: have the admin raise it."
 
 
-def _make_row(view: SiteView, verdict: tuple[str, ...], decryptor: bool | None) -> SiteRow:  # noqa: FBT001 - a field
+def _describe_report(view: SiteView) -> dict[str, str]:
+    """Return what a site reported, for people, as the fields of its row."""
     report = view.report
     upload = "" if report.upload_bytes is None else f"{in_bytes(report.upload_bytes)} refused"
     if report.upload_bytes is not None and report.upload_s is not None:
@@ -116,16 +114,13 @@ def _make_row(view: SiteView, verdict: tuple[str, ...], decryptor: bool | None) 
         if report.upload_bytes >= _RATED_BYTES_MIN:
             upload += f", {8 * report.upload_bytes / max(report.upload_s, 1e-3) / 1e6:.3g} Mbit/s"
     differs = "–" if report.difference is None else f"{report.difference:.2g}"
-    return SiteRow(
-        view.member,
-        verdict,
-        release=report.release,
-        clock=_describe_clock(view.clock_ahead_s),
-        disk=f"{in_bytes(report.free_bytes)} free",
-        upload=upload,
-        canaries=", ".join((differs, *report.slips)),
-        decryptor=decryptor,
-    )
+    return {
+        "release": report.release,
+        "clock": _describe_clock(view.clock_ahead_s),
+        "disk": f"{in_bytes(report.free_bytes)} free",
+        "upload": upload,
+        "canaries": ", ".join((differs, *report.slips)),
+    }
 
 
 def _describe_clock(ahead_s: float) -> str:
