@@ -45,12 +45,13 @@ class Policy:
     reports_site: bool = True
 
     def __post_init__(self) -> None:
-        _set_field(self, "admin_key", bytes_of(self.admin_key, "admin_key"))
+        # Frozen: fields are set only while it is being made.
+        object.__setattr__(self, "admin_key", bytes_of(self.admin_key, "admin_key"))
         if isinstance(self.approved, str | bytes) or not isinstance(self.approved, Collection):
             raise Misuse(
                 f"approved: got {type(self.approved).__name__}, expected a set of digests: approved={{…}}"
             )
-        _set_field(self, "approved", frozenset(bytes_of(each, "approved") for each in self.approved))
+        object.__setattr__(self, "approved", frozenset(bytes_of(each, "approved") for each in self.approved))
         if self.members_min < 3 or self.decryptor_colluders_min < 0:
             raise Misuse(
                 f"members_min: got {self.members_min}, expected at least 3; decryptor_colluders_min: got "
@@ -149,7 +150,3 @@ def _policy_fault(field: str, wanted: str, seen: object) -> PeerFault:
     return PeerFault(
         Cause.POLICY_REFUSED, f"{field}: this member wants {wanted}, the coordinator offers {seen}"
     )
-
-
-def _set_field(policy: Policy, field: str, value: object) -> None:
-    object.__setattr__(policy, field, value)  # frozen: only while it is being made

@@ -97,7 +97,8 @@ class RetryingClient:
                         detail=f"{_explain_failure(request, answer)}; try {tries + 1} in {pause_s:.1f} s, for {left_s:.0f} s more",
                     )
                 )
-            if tries == 1 and request.on_too_large is not None and _was_too_large(answer):
+            refused_size = isinstance(answer, Response) and answer.status == 413
+            if tries == 1 and request.on_too_large is not None and refused_size:
                 yield from request.on_too_large(len(request.body), _explain_failure(request, answer))
             yield Pause(pause_s)
 
@@ -138,10 +139,6 @@ def _is_page(answer: Response) -> bool:
 def _was_refused(answer: Response | Unreached) -> bool:
     """Whether the coordinator certainly has not carried it out."""
     return not answer.sent if isinstance(answer, Unreached) else answer.status == 429
-
-
-def _was_too_large(answer: Response | Unreached) -> bool:
-    return isinstance(answer, Response) and answer.status == 413
 
 
 def _accept_answer(request: Request, answer: Response) -> Response:

@@ -327,15 +327,15 @@ _PLAIN_HTTP_REASONS = frozenset(
 """OpenSSL's reasons if the server answers in plain text."""
 _CERTIFICATE_HELP = "pass your PEM file of one, `veilsum --client-cert` or in Python cert="
 _UNSENT_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-_FIXED_HEADERS = {"user-agent": "veilsum", "accept-encoding": "identity"}
 
 
 def _client_options(url: str, verify: bool | str, cert: ClientCertificate | None) -> dict[str, Any]:  # noqa: FBT001 - as in `make_tls_context`
     return {
         "base_url": _check_url(url),
         "verify": make_tls_context(url, verify, cert),
-        "headers": _FIXED_HEADERS,
-        "cookies": _no_cookies(),
+        "headers": {"user-agent": "veilsum", "accept-encoding": "identity"},
+        # None are kept: a coordinator's would pile up and return with every request.
+        "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         "trust_env": False,  # `_Way` reads it
     }
 
@@ -387,11 +387,6 @@ def _with_proxy(make: type[_Transport], verify: ssl.SSLContext, way: _Way) -> _T
         raise Misuse(  # without the address, which may hold a password
             f"{way.variable}: expected a proxy's address, such as http://proxy.example.org:3128 (socks5:// needs `pip install httpx[socks]`)"
         ) from error
-
-
-def _no_cookies() -> CookieJar:
-    """Return a jar that keeps no cookies: a coordinator's would pile up and return with every request."""
-    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 def _check_url(url: str) -> str:
