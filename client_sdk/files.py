@@ -40,12 +40,13 @@ def read_part(path: Path, load: Callable[[bytes], T], of: str) -> T:
 
     Raises:
         StateError: the file is missing or can't be parsed.
+        OSError: it can't be read.
     """
     try:
         return load(path.read_bytes())
     except FileNotFoundError as error:
         raise StateError(_absent_message(path, of)) from error
-    except (OSError, PeerFault, Misuse, ValueError, TypeError, LookupError, AttributeError) as error:
+    except (PeerFault, Misuse, ValueError, TypeError, LookupError, AttributeError) as error:
         why = first_fault(error) if isinstance(error, ValidationError) else error
         raise StateError(
             f"{path.parent} holds no complete {of} ({path.name}: {why}). {FETCH_AGAIN_HELP}"

@@ -69,6 +69,20 @@ def test_every_flipped_byte_is_found(done: tuple[Consortium, Result], tmp_path: 
         pytest.fail(f"{name}: byte {place}")
 
 
+def test_a_file_that_can_t_be_read_is_not_taken_for_damage(
+    done: tuple[Consortium, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To fetch the result again, as after damage, would give another file that its reader may not read."""
+    done[1].save(tmp_path)
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(PermissionError, match=r"evidence\.bin"):
+        Result.load(tmp_path)
+
+
 def test_another_admin_is_refused(done: tuple[Consortium, Result]) -> None:
     with refused("wrong-federation"):
         done[1].verify(b"x" * 32)
