@@ -410,9 +410,7 @@ class Agent:
             learned = (store.load_phase(cohort), store.ledger.list_runs()) != before
             yield from self._end_without_result(round_id, fault, learned=learned)
             return None
-        if isinstance(outcome, Result):
-            return outcome
-        return None
+        return outcome if isinstance(outcome, Result) else None
 
     def _end_without_result(self, round_id: str, fault: NoResult, *, learned: bool) -> Flow[None]:
         """Raise the end of the only run, if this process has `learned` it; otherwise report it and go on.

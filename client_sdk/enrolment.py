@@ -401,37 +401,30 @@ def _held_by(session: Session, run: Run, view: CohortView) -> bool:
 
 def _report_selection(session: Session, run: Run, *, withholds: bool) -> None:
     """Report which rows a run sums, and for a study that withholds classes how often its records may still be counted."""
+    if run.state is State.DECLINED:
+        return
+    records = f"{run.records:,} record{'' if run.records == 1 else 's'}"
     if run.kind is PeriodKind.REHEARSAL:
         detail = f"{run.name}: a rehearsal over {run.rows} rows of canaries; nothing is reserved or spent"
-        session.report(Progress(Step.ENROLLING, detail=detail))
-        return
-    if run.kind is PeriodKind.JUDGE:
-        judged = f"{run.name}: {run.rows:,} held-out rows of {_count_records(run)} judge the heads, once in their life"
-        skipped = {
-            "judged before": run.taken,
-            "unusable": run.unusable,
-            "left to a later judgement": run.beyond,
-        }
-        session.report(Progress(Step.ENROLLING, detail=judged + _list_skipped(skipped)))
-        return
-    skipped = {
-        "held out": run.held_out,
-        "in other runs": run.taken,
-        "unusable": run.unusable,
-        "beyond the study's limits": run.beyond,
-    }
-    detail = f"{run.name}: reserved {run.rows:,} rows of {_count_records(run)}" + _list_skipped(skipped)
-    if withholds and run.base is None:
-        left = session.store.ledger.counts_left(run)
-        detail += (
-            f". {left} {'run' if left == 1 else 'runs'}, including this one, can still count these records"
+    elif run.kind is PeriodKind.JUDGE:
+        detail = f"{run.name}: {run.rows:,} held-out rows of {records} judge the heads, once in their life"
+        detail += _list_skipped(
+            {"judged before": run.taken, "unusable": run.unusable, "left to a later judgement": run.beyond}
         )
-    if run.state is not State.DECLINED:
-        session.report(Progress(Step.ENROLLING, detail=detail))
-
-
-def _count_records(run: Run) -> str:
-    return f"{run.records:,} record{'' if run.records == 1 else 's'}"
+    else:
+        detail = f"{run.name}: reserved {run.rows:,} rows of {records}"
+        detail += _list_skipped(
+            {
+                "held out": run.held_out,
+                "in other runs": run.taken,
+                "unusable": run.unusable,
+                "beyond the study's limits": run.beyond,
+            }
+        )
+        if withholds and run.base is None:
+            left = session.store.ledger.counts_left(run)
+            detail += f". {left} {'run' if left == 1 else 'runs'}, including this one, can still count these records"
+    session.report(Progress(Step.ENROLLING, detail=detail))
 
 
 def _list_skipped(rows: dict[str, int]) -> str:
