@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpcore
@@ -14,25 +15,26 @@ WRITE_BYTES = 1 << 14
 """Bytes that are written under one timeout."""
 
 
+@dataclass
 class Deadline:
-    """The time by which a request has to end."""
+    """The time by which a request has to end.
 
-    def __init__(self, limit_s: float) -> None:
-        self._begun_s = time.monotonic()
-        self.set_limit(limit_s)
+    Attributes:
+        limit_s: how many seconds it may take.
+        begun_s: when it began, by the monotonic clock.
+    """
+
+    limit_s: float
+    begun_s: float = field(default_factory=time.monotonic)
 
     @property
     def spent_s(self) -> float:
         """Seconds since the request began."""
-        return time.monotonic() - self._begun_s
-
-    def set_limit(self, limit_s: float) -> None:
-        """Set how many seconds the request may take, counted from its begin."""
-        self._limit_s = limit_s
+        return time.monotonic() - self.begun_s
 
     def shorten_timeout(self, timeout_s: float | None) -> float:
         """Return the timeout, or the time that is left if that is less. Raises TimeoutError if none is left."""
-        left_s = self._limit_s - self.spent_s
+        left_s = self.limit_s - self.spent_s
         if left_s <= 0:
             raise TimeoutError
         return left_s if timeout_s is None else min(left_s, timeout_s)

@@ -122,7 +122,7 @@ class BlockingDriver:
                     for piece in answer.iter_bytes():
                         if not _extend_body(body, piece, answer, request):
                             break
-                        deadline.set_limit(_compute_limit_s(request, body.tell()))
+                        deadline.limit_s = _compute_limit_s(request, body.tell())
                     return _read_response(answer, body)
             except TimeoutError:
                 return _late_answer(deadline.spent_s)
