@@ -144,7 +144,7 @@ class Conversations:
         """
         if records is not None:
             _expect_kind("records", records, Records, "Records(features, labels, ids)")
-        return self._run_alone(enrol_in_cohort(self.session, _parse_cohort_id(cohort), records))
+        return self._run_alone(enrol_in_cohort(self.session, bytes_of(cohort, "cohort"), records))
 
     def cohort(self, cohort: str | bytes, after: int | None = None) -> Flow[CohortView]:
         """Return a cohort as the coordinator shows it, unverified. Its `rounds` name the round to take part in.
@@ -159,7 +159,7 @@ class Conversations:
             PeerFault: there is no such cohort.
             ClientError: see `client_sdk.errors`.
         """
-        return self._run_alone(self.session.coordinator.fetch_cohort(_parse_cohort_id(cohort).hex(), after))
+        return self._run_alone(self.session.coordinator.fetch_cohort(bytes_of(cohort, "cohort").hex(), after))
 
     def runs(self, after: int | None = None) -> Flow[RunsView]:
         """Return the federation's runs as the coordinator shows them, unverified.
@@ -368,16 +368,6 @@ def _check_round_id(value: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{16}", value):
         raise Misuse(f"invalid round id {value!r}: expected 16 hexadecimal digits")
     return value
-
-
-def _parse_cohort_id(value: str | bytes) -> bytes:
-    try:
-        raw = bytes.fromhex(value) if isinstance(value, str) else value
-    except ValueError:
-        raw = b""
-    if len(raw) != 32:
-        raise Misuse(f"invalid cohort id {value!r}: expected 64 hexadecimal digits or 32 bytes")
-    return raw
 
 
 P = ParamSpec("P")
