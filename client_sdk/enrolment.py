@@ -396,7 +396,7 @@ def _find_base_run(session: Session, content: Content, view: CohortView) -> Run:
 
 def _held_by(session: Session, run: Run, view: CohortView) -> bool:
     base = session.store.ledger.run_of_attempt(_repeated_context(view))
-    return base is not None and base.number == (run.base or run.number)
+    return base is not None and base.number == run.reservation
 
 
 def _report_selection(session: Session, run: Run, *, withholds: bool) -> None:

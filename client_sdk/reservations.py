@@ -159,6 +159,11 @@ class Run:
         """The study and period in words."""
         return f"{self.study}, period {self.period}"
 
+    @property
+    def reservation(self) -> int:
+        """The number of the run whose rows it sums."""
+        return self.base or self.number
+
 
 class Reservations:
     """The ledger's meaning: answers, reservations, attempts and vectors.
@@ -319,7 +324,14 @@ class Reservations:
             if _find_run(ledger, _OF_QUESTION, question.digest, period) is not None:
                 raise Misuse(f"period {period} of this question was answered before, and an answer is final")
             if base is not None:
-                self._check_other_extractor(ledger, base, question.extractor)
+                same = ledger.execute(
+                    "SELECT 1 FROM run WHERE COALESCE(base, id) = ? AND extractor = ? AND yes",
+                    (base.reservation, question.extractor),
+                ).fetchone()
+                if same:
+                    raise Misuse(
+                        "these records were summed under this extractor before, for another question"
+                    )
             if kind is PeriodKind.JUDGE:
                 free = _unjudged_records(ledger, found.records)
             else:
@@ -353,14 +365,6 @@ class Reservations:
             save({name: np.ascontiguousarray(each) for name, each in arrays.items()})
         )
 
-    @staticmethod
-    def _check_other_extractor(ledger: sqlite3.Connection, base: Run, extractor: str) -> None:
-        number = base.base or base.number
-        if ledger.execute(
-            "SELECT 1 FROM run WHERE COALESCE(base, id) = ? AND extractor = ? AND yes", (number, extractor)
-        ).fetchone():
-            raise Misuse("these records were summed under this extractor before, for another question")
-
     def counts_left(self, run: Run) -> int:
         """Return how many runs may still count all records of a run, itself included."""
         with self._database.read() as ledger:
@@ -373,7 +377,7 @@ class Reservations:
         It counts every question that was answered yes, for its sum may still come; of a run that was given up only a sum that may be known.
         """
         with self._database.read() as ledger:
-            row = ledger.execute(_OTHER_SUMS_SQL, (base.base or base.number, question)).fetchone()
+            row = ledger.execute(_OTHER_SUMS_SQL, (base.reservation, question)).fetchone()
         return int(row[0]), int(row[1])
 
     def renew_run(self, run: Run, expires: int) -> None:
@@ -400,9 +404,9 @@ class Reservations:
         with self._database.read() as ledger:
             certified = ledger.execute(
                 "SELECT context, ended FROM certified WHERE base = ? AND step = ? ORDER BY number",
-                (run.base or run.number, step),
+                (run.reservation, step),
             ).fetchall()
-            own = (run.base or run.number,)
+            own = (run.reservation,)
             elsewhere = not run.noisy and ledger.execute(_SPENT_ELSEWHERE_SQL, own).fetchone()
             elsewhere = elsewhere or (
                 run.state is State.RESERVED and ledger.execute(_MARKED_SQL, own).fetchone()

@@ -112,13 +112,12 @@ class Session:
         """
         assert content.rehearsal is not None
         digest = content.rehearsal.pack
-        held = self.store.load_pack(digest)
-        if held is None:
-            held = yield from self.coordinator.fetch_canaries(self.policy.federation.hex(), digest)
-            pack = fetched_pack(content, held)
-            self.store.keep_pack(digest, held)
-            return pack
-        return fetched_pack(content, held)
+        if (kept := self.store.load_pack(digest)) is not None:
+            return fetched_pack(content, kept)
+        shown = yield from self.coordinator.fetch_canaries(self.policy.federation.hex(), digest)
+        pack = fetched_pack(content, shown)
+        self.store.keep_pack(digest, shown)
+        return pack
 
     def check_current(self, roster: Roster) -> None:
         """Refuse a roster older than one already seen (roster-rollback; OPEN-25)."""
