@@ -49,7 +49,6 @@ def make_facts() -> Callable[..., Facts]:
             elements=100,
             ring_bits=48,
             chunks=1,
-            bias=True,
             seconds={"training": 12.3, "enrolment": 2.0, "collecting": 5.0, "total": 20.0},
             survivors_min=3,
             threshold=3,

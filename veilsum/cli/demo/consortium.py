@@ -96,8 +96,8 @@ def demo_study(
     """The demo's study: FFC of the digits, over all members."""
     colluders = members // 4
     honest = max(colluders + 3, (members + colluders) // 2 + 1) - colluders
-    elements = FFC().elements_for(dim, classes, constant=plan.constant)
-    needed = max(ROWS_MIN, count_rows_needed(elements, dim + plan.constant, dim))
+    elements = FFC().elements_for(dim, classes, constant=True)
+    needed = max(ROWS_MIN, count_rows_needed(elements, dim + 1, dim))
     return Content(
         notes=Notes(
             name="digits",
@@ -113,7 +113,7 @@ def demo_study(
             dim=dim,
             classes=tuple(map(str, range(classes))),
             columns=(),
-            constant=plan.constant,
+            constant=True,
             listable=False,
             statistics=(FFC(),),
             ring_bits=48,

@@ -63,7 +63,6 @@ class Facts:
     elements: int
     ring_bits: int
     chunks: int
-    bias: bool
     seconds: Mapping[str, float]
     survivors_min: int
     threshold: int
@@ -145,7 +144,6 @@ def gather_facts(seed: int, learned: Learned, held: DemoRun, comparison: Compari
         elements=spec.elements,
         ring_bits=spec.ring_bits,
         chunks=attempt.chunk_count,
-        bias=result.bias is not None,
         seconds={
             "training": learned.seconds,
             "rehearsal": held.rehearsals.seconds,

@@ -82,7 +82,6 @@ class DemoPlan:
         seed: of data split, partition, initial weights and order. Keys and masks come from the operating system.
         recipe: makes the training's recipe from the seed.
         withhold: deal the last digit to two members alone, and withhold what few members hold.
-        constant: fit a constant.
         enrol_s: the study's window for enrolment.
         window_s: its shortest windows for uploads and for each later answer. The run waits for both, because a member is killed in each.
     """
@@ -90,7 +89,6 @@ class DemoPlan:
     seed: int = 0
     recipe: Callable[[int], Recipe] = demo_recipe
     withhold: bool = False
-    constant: bool = True
     enrol_s: int = 600
     window_s: int = 2
 
