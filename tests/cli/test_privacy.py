@@ -69,7 +69,9 @@ def test_the_share_of_the_largest_class_is_part_of_the_plan(cli: Cli, tmp_path: 
         found["verdict"] == "hopeless"
     )  # features say nothing of the labels: the head always answers class 0
     assert found["balanced_accuracy_on_these_features"] == pytest.approx(0.5, abs=0.05)
-    assert "0.5" in cli(*words, "--largest", 0.3).error
+    for more in ((), ("--features", tmp_path / "noise.npz")):
+        for share in (0, 0.3):
+            assert "0.5" in cli(*words, *more, "--largest", share).error
 
 
 def test_a_unit_of_more_rows_takes_more_noise(cli: Cli) -> None:

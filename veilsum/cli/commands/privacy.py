@@ -79,7 +79,8 @@ def privacy(
     read, tried = list[dict[str, Any]](), None
     if features is not None:
         read, tried = _read_features(features, form, dim, classes)
-        largest = largest or max(Counter(tried[1].tolist()).values()) / len(tried[1])
+        if largest is None:
+            largest = max(Counter(tried[1].tolist()).values()) / len(tried[1])
     against = members // 4 if colluders is None else colluders
     quorum = size_cohort(members, None, roster=members, colluders=against).quorum
     shares = dict(RECIPES[recipe])
