@@ -38,6 +38,11 @@ def demo(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+def test_a_seed_has_32_bits(tmp_path: Path) -> None:
+    code, _, err = demo("--seed", str(2**32), "--output", str(tmp_path / "demo"))
+    assert (code, "--seed" in err, (tmp_path / "demo").exists()) == (2, True, False)
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the demo to two rounds and six members. Each needs more rows than it would among twelve.

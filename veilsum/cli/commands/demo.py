@@ -15,7 +15,7 @@ def demo(
     output: Annotated[
         Path, typer.Option(help="A folder used only by the demo; an earlier demo there is replaced.")
     ] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(help="Fixes data, partition and training.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Fixes data, partition and training.", min=0, max=2**32 - 1)] = 0,
     keep: Annotated[
         bool,
         typer.Option(
