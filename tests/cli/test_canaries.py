@@ -154,6 +154,7 @@ def test_an_extractor_of_images_makes_the_slips(
         assert image.size == (36, 40)
     for wrong in ("own_extractor:nothing", "no_module:features", "own_extractor:np"):
         assert wrong in cli(*words[:-1], wrong).error
+        assert "--extractor" not in cli(*words, "--slip", f"raw={wrong}").error
     assert "--size" in cli(*words, "--size", "8").error
 
 

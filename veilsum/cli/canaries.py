@@ -197,9 +197,7 @@ def _import_function(path: str) -> Callable[..., Any]:
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise Misuse(
-            f"--extractor {path}: expected MODULE:FUNCTION that can be imported ({error})"
-        ) from error
+        raise Misuse(f"{path}: expected MODULE:FUNCTION that can be imported ({error})") from error
     finally:
         sys.path.remove(str(Path.cwd()))
     if not callable(found):
