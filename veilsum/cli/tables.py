@@ -350,17 +350,12 @@ def _read_ids(path: Path, name: str, column: Any) -> Array:
 
     kind = column.type
     texts = types.is_string(kind) or types.is_large_string(kind)
-    if not (texts or types.is_integer(kind) or _is_binary(kind)):
+    binary = types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
+    if not (texts or types.is_integer(kind) or binary):
         _refuse_ids(path, name, str(kind))
     ids = np.empty(len(column), object)
     ids[:] = ["" if each is None else each for each in column.to_pylist()]
     return ids
-
-
-def _is_binary(kind: Any) -> bool:
-    from pyarrow import types  # noqa: PLC0415 - an extra
-
-    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
 
 
 def _check_id_texts(path: Path, name: str, column: Any) -> None:
