@@ -2,10 +2,14 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import RidgeClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import FunctionTransformer, Normalizer
 
 from client_sdk import Records, Result
 from tests.support.cli import CLASSES, DIM, records
@@ -38,6 +42,18 @@ def test_ffc_is_ridge_on_unit_rows(fitted: HeadClassifier) -> None:
     np.testing.assert_array_equal(kept.predict_proba(DIGITS[:5]), shares)
     with pytest.raises(ValueError, match="temperature is 0, not above 0"):
         kept.set_params(temperature=0).predict_proba(DIGITS[:5])
+
+
+def test_scikit_learn_takes_it_for_a_fitted_classifier(fitted: HeadClassifier) -> None:
+    expected = fitted.predict(DIGITS[1200:])
+    piped = make_pipeline(FunctionTransformer(lambda rows: rows / 16), fitted)
+    np.testing.assert_array_equal(piped.predict(DIGITS[1200:] * 16), expected)
+    calibrated = CalibratedClassifierCV(FrozenEstimator(fitted)).fit(DIGITS[:1200], LABELS[:1200])
+    assert (calibrated.predict(DIGITS[1200:]) == expected).mean() > 0.9
+    with pytest.raises(Misuse, match="FrozenEstimator"):
+        fitted.fit(DIGITS, LABELS)
+    with pytest.raises(NotFittedError):  # a clone has no head
+        clone(fitted).predict(DIGITS)
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e200])

@@ -1,11 +1,11 @@
 """A head as a fitted scikit-learn classifier."""
 
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from client_sdk import Result
 from veilsum.calibration.head import log_softmax
@@ -16,6 +16,9 @@ from veilsum.protocol.errors import Misuse
 
 class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # untyped library
     """A linear head of features that it scales to length 1. It is fitted: the records behind it are not at hand.
+
+    It works as the last step of a pipeline. Where scikit-learn fits a classifier, such as in `CalibratedClassifierCV`, pass
+    `sklearn.frozen.FrozenEstimator(classifier)`.
 
     Args:
         temperature: T of `predict_proba`, above 0. None takes the head's own; without one T is 1, and a UserWarning says that these are
@@ -55,6 +58,13 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # un
             found.coef_, found.intercept_ = np.diff(found._weights).T, np.diff(found._bias)
         return found
 
+    def fit(self, X: Any, y: Any = None) -> NoReturn:  # noqa: ARG002 - scikit-learn's signature
+        """Raise Misuse. scikit-learn takes only objects with this method for classifiers."""
+        raise Misuse(
+            "this classifier is fitted already, and can't be fitted again: pass sklearn.frozen.FrozenEstimator(classifier) where "
+            "scikit-learn fits it"
+        )
+
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """Scores (n, C), −∞ for classes that are never predicted; of two classes (n,), the second's above the first's."""
         scores = self._class_scores(X)
@@ -62,7 +72,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # un
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """(n,) labels out of `classes_`."""
-        labels: npt.NDArray[Any] = self.classes_[self._class_scores(X).argmax(axis=1)]
+        places = self._class_scores(X).argmax(axis=1)
+        labels: npt.NDArray[Any] = self.classes_[places]
         return labels
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
@@ -74,6 +85,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # un
         return np.exp(log_softmax(scores / temperature))
 
     def _class_scores(self, X: Any) -> npt.NDArray[np.float64]:
+        check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         rows, _ = unit_rows(X, total=True)
         rows[~X.any(axis=1)] = 0  # a row of zeros says nothing: the bias answers
