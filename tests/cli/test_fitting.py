@@ -83,6 +83,27 @@ def test_a_class_without_records_is_named_and_never_answered(cli: Cli) -> None:
     assert said["accuracy"] == 1
 
 
+def test_hold_out_records_of_classes_that_were_not_fitted_are_counted_aloud(cli: Cli) -> None:
+    features, labels = records(np.random.default_rng(2), 60)
+    keys = np.array(["ash", "beech", "cedar"])[labels]
+    fitted, held_out = (
+        write("fit.npz", features[labels < 2], keys[labels < 2]),
+        write("all.npz", features, keys),
+    )
+    said = cli("calibrate", fitted, "--held-out", held_out)
+    assert f"{(labels == 2).sum()} of 60 hold-out records" in said.err
+    assert "(cedar)" in said.err
+    assert re.search(r"empty classes +cedar\n", said.out)  # not its index
+    assert "without a record to fit" not in cli("calibrate", held_out, "--held-out", fitted).err
+
+
+def test_a_long_list_of_empty_classes_is_cut(cli: Cli) -> None:
+    path = write("codes.npz", np.eye(4), np.array([3, 17, 99, 3]))
+    said = cli("calibrate", path)
+    assert re.search(r"empty classes +class-0, .* and 77 more\n", said.out)
+    assert len(cli.json("calibrate", path)["empty_classes"]) == 97
+
+
 def test_records_from_which_no_head_follows_are_refused_with_the_reason(cli: Cli) -> None:
     path = write("x.npz", np.eye(3), np.arange(3))  # one record a class has no covariance
     assert re.search(r"lda: NoRecords: 3 .*\b3 ", cli("calibrate", path, "--head", "lda").error)

@@ -20,6 +20,7 @@ from veilsum.calibration.rows import Floats
 from veilsum.cli.console import print_note
 from veilsum.cli.features import (
     FileRecords,
+    Labels,
     Part,
     class_keys,
     divide_records,
@@ -29,9 +30,10 @@ from veilsum.cli.features import (
 )
 from veilsum.cli.head_table import TABLE_NAMES, HeadTable, derive_heads
 from veilsum.cli.moments import moments_in
-from veilsum.cli.read_report import report_files
+from veilsum.cli.read_report import list_some, report_files
 from veilsum.cli.tables import TableFormat
 from veilsum.protocol.errors import Misuse
+from veilsum.protocol.forms import count_noun
 from veilsum.protocol.rest import HEAD_METADATA
 from veilsum.protocol.statistics import BANDWIDTH_MIN, CCVR, FFC, RandomFeaturesFFC, Statistic
 from veilsum.protocol.study import CCVRHead
@@ -102,6 +104,7 @@ class Fitting:
         head = self._apply_options(head, records, judging)
         seen = None
         if judging is not None:
+            _note_unfitted(judging[1], head.head.empty_classes, records.classes)
             seen = _judge_head(head, judging)
             head = Calibrated(head.head, temperature=seen.temperature)
         elif self._has_log_odds:
@@ -293,6 +296,17 @@ def _check_memory(records: Loaded, statistic: Statistic, *, constant: bool) -> N
         raise Misuse(
             f"{classes} classes of {records.dim} features take at least {needed / 1e9:,.1f} GB, and this machine has "
             f"{there / 1e9:,.1f} GB. Are the labels class indices from 0? Otherwise use another --head or a larger machine"
+        )
+
+
+def _note_unfitted(labels: Labels, empty: Sequence[int], classes: Sequence[str]) -> None:
+    """Say how many hold-out records have a class without a fitted record, which the head never predicts."""
+    unfitted = labels[np.isin(labels, empty)]
+    if len(unfitted):
+        names = list_some([classes[place] for place in np.unique(unfitted).tolist()])
+        print_note(
+            f"{len(unfitted):,} of {count_noun(len(labels), 'hold-out record')} have a class without a record to fit ({names}). Accuracy and "
+            "calibration error count them as wrong, the table of heads leaves them out. Are classes spelled and numbered alike in all files?"
         )
 
 

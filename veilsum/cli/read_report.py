@@ -82,11 +82,11 @@ class ReadReport:
 
     def list_classes(self) -> str:
         """List classes and their rows for people."""
-        return "classes " + _list_some([f"{key} {count:,}" for key, count in self.classes.items()])
+        return "classes " + list_some([f"{key} {count:,}" for key, count in self.classes.items()])
 
     def render_lines(self) -> Iterator[str]:
         """Yield the report for people."""
-        names = f" ({_list_some(self.columns)})" if self.columns else ""
+        names = f" ({list_some(self.columns)})" if self.columns else ""
         ids = "" if self.ids is None else f", {count_noun(self.ids, 'id')}"
         said = [
             f"{self.source}: {count_noun(self.rows, 'row')} of {count_noun(self.features, 'feature')}{names}{ids}"
@@ -117,7 +117,8 @@ def report_files(
     return found
 
 
-def _list_some(names: Sequence[str]) -> str:
+def list_some(names: Sequence[str]) -> str:
+    """List names for people, and how many more there are."""
     more = f", … and {len(names) - _LISTED_MAX:,} more" if len(names) > _LISTED_MAX else ""
     return ", ".join(names[:_LISTED_MAX]) + more
 

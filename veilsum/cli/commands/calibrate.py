@@ -45,6 +45,7 @@ def calibrate(
     """Fit a head in closed form to your own records, judge it, and write it. Nothing is sent."""
     from veilsum.cli.features import held_out_from
     from veilsum.cli.fitting import Fitting
+    from veilsum.cli.read_report import list_some
 
     fitting = Fitting(
         files=features,
@@ -59,6 +60,10 @@ def calibrate(
     )
     values, table = fitting.run_fit()
     shown = {name: value for name, value in values.items() if name not in {"read", "heads", "rare"}}
+    keys = values.get("class_keys", [f"class-{place}" for place in range(values["classes"])])
+    shown["empty_classes"] = list_some([keys[place] for place in values["empty_classes"]]) or None
+    if "class_keys" in shown:
+        shown["class_keys"] = list_some(keys)
     print_values(shown, "Head", scripts=values)
     if table is not None and not JSON_OUTPUT.get():
         table.print_table("Fit it: --head lda --prior uniform.")
