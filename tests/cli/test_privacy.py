@@ -11,6 +11,7 @@ from pyarrow import parquet
 from tests.support.cli import Cli
 from veilsum.protocol.study import RECIPES
 
+GUIDE = Path(__file__).parents[2] / "docs/tutorials/tables.md"
 WORDS = ("privacy", "--dim", 64, "--classes", 10, "--members", 20)
 
 
@@ -23,6 +24,15 @@ def test_a_plan_says_what_a_study_costs_and_loses(cli: Cli) -> None:
     assert weak["expected_points_lost"] > good["expected_points_lost"]
     least, most = weak["points_lost_in_95_percent"]
     assert least <= weak["expected_points_lost"] <= most
+
+
+def test_the_guide_to_tables_shows_what_the_command_prints(cli: Cli) -> None:
+    _, _, after = GUIDE.read_text("utf-8").partition("$ veilsum privacy ")
+    options, _, rest = after.partition("\n")
+    shown = rest.split("```text\n")[1].split("```")[0].splitlines()
+    printed = cli("privacy", *options.split()).out.splitlines()
+    assert len(shown) == 4
+    assert [line for line in shown if line not in printed] == []
 
 
 def test_features_of_one_s_own_narrow_it_down(cli: Cli, tmp_path: Path) -> None:
