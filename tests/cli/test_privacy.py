@@ -55,6 +55,21 @@ def test_features_of_one_s_own_narrow_it_down(cli: Cli, tmp_path: Path) -> None:
     assert re.search(r"\b9\b", fewer.error)
 
 
+def test_a_table_is_tried_as_its_study_standardises_it(cli: Cli, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(800) % 2
+    small = labels + 0.3 * rng.standard_normal(800)
+    features = np.column_stack([small, 1000 * rng.standard_normal(800), rng.standard_normal(800)])
+    np.savez(tmp_path / "table.npz", features=features, labels=labels)
+    words = ("privacy", "--dim", 3, "--classes", 2, "--members", 5, "--records", 9000, "--epsilon", 4)
+    tried, moments = ("--features", tmp_path / "table.npz"), ("--standardise", tmp_path / "m.safetensors")
+    raw, standardised = (cli.json(*words, *tried, *more) for more in ((), moments))
+    assert raw["accuracy_on_these_features"] < 0.6
+    assert standardised["accuracy_on_these_features"] > 0.75
+    assert (tmp_path / "m.safetensors").exists()
+    assert "--features" in cli(*words, *moments).error
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_shares_one_budget(recipe: str, cli: Cli) -> None:
     said = cli.json(*WORDS, "--records", 50_000, "--epsilon", 2, "--recipe", recipe)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veilsum.cli.console import print_note, print_values
-from veilsum.cli.options import add_table_options
+from veilsum.cli.options import Standardise, add_table_options
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def privacy(
         Path | None,
         typer.Option(help="Labelled features like the study's, to try the recipe on.", show_default="none"),
     ] = None,
+    standardise: Standardise = None,
     rows: Annotated[
         int, typer.Option(help="Rows of a unit: `rows_per_id`, or `most` to protect a member.", min=1)
     ] = 1,
@@ -76,9 +77,11 @@ def privacy(
         )
     if records >= NOISY_RECORDS_MAX:
         raise Misuse(f"{records:,} rows: a study with noise takes fewer than {NOISY_RECORDS_MAX:,}")
+    if standardise is not None and features is None:
+        raise Misuse("--standardise is for the features to try the recipe on: pass --features too")
     read, tried = list[dict[str, Any]](), None
     if features is not None:
-        read, tried = _read_features(features, form, dim, classes)
+        read, tried = _read_features(features, form, standardise, dim, classes)
         if largest is None:
             largest = max(Counter(tried[1].tolist()).values()) / len(tried[1])
     against = members // 4 if colluders is None else colluders
@@ -135,15 +138,18 @@ def privacy(
 
 
 def _read_features(
-    path: Path, form: "TableFormat", dim: int, classes: int
+    path: Path, form: "TableFormat", standardise: Path | None, dim: int, classes: int
 ) -> "tuple[list[dict[str, Any]], tuple[Floats, Integers]]":
     """Return a report on the file, and its usable rows of length 1 with their labels."""
     from veilsum.calibration.rows import unit_rows
-    from veilsum.cli.features import class_keys, of_file, read_records
+    from veilsum.cli.features import class_keys, make_records, of_file, read_table
+    from veilsum.cli.moments import moments_in
     from veilsum.cli.read_report import report_files
 
-    records = read_records(path, form)
+    table = read_table(path, form)
+    moments = None if standardise is None else moments_in(standardise, [table])
     with of_file(path):
+        records = make_records(table if moments is None else moments.standardise_table(table))
         keys = class_keys([records])
     read = report_files([path], [records], keys)
     labels, usable = records.find_usable_rows(keys)
