@@ -84,6 +84,17 @@ def test_what_a_coordinator_says_stays_in_its_line(capsys: pytest.CaptureFixture
     assert row.strip() == said
 
 
+def test_brackets_in_a_table_are_no_markup(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table("at http://[fe80::1]", [{"recall of a_1 [/late]": "[b]", "last_seen": 1}])
+    title, names, row = capsys.readouterr().out.splitlines()
+    assert title.strip() == "at http://[fe80::1]"
+    assert names.split("  ") == ["recall of a_1 [/late]", "last seen"]
+    assert row.split() == ["[b]", "1"]
+
+
 def test_a_long_refusal_is_cut_for_people_and_whole_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     refusal = "x" * 1_000_000
     for as_json in (False, True):

@@ -39,6 +39,21 @@ def test_positives_that_ridge_never_answers_are_named_with_what_finds_them(cli: 
     assert heads[BALANCED_LDA]["detection"]["auroc"] == pytest.approx(heads["LDA"]["detection"]["auroc"])
 
 
+def test_a_class_has_its_own_name_in_the_table(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with underscores, and with brackets, which are markup to rich."""
+    monkeypatch.setenv("COLUMNS", "200")
+    features, labels = rare_positives(0.5, 300)
+    keys = np.array(["grade_1", "grade_2 [/late]"])[labels]
+    said = cli("calibrate", write_records(features, keys), "--held-out", 0.3).out
+    for name in (
+        "recall of grade_1",
+        "recall of grade_2 [/late]",
+        "AUROC of grade_2 [/late]",
+        "balanced accuracy",
+    ):
+        assert name in said
+
+
 def test_where_every_class_is_common_nothing_is_advised(cli: Cli) -> None:
     path = write_records(*rare_positives(0.5, 300))
     done = cli("calibrate", path, "--held-out", 0.3)

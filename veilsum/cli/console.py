@@ -39,7 +39,10 @@ def print_values(
 def print_table(
     title: str, rows: list[dict[str, Any]], *, empty: str = "", scripts: Mapping[str, Any] | None = None
 ) -> None:
-    """Print rows with the same names as a table, or the note `empty`. With `--json`, print an object as `print_values` does."""
+    """Print rows with the same names as a table, or the note `empty`. With `--json`, print an object as `print_values` does.
+
+    Names in snake_case become words. A name that quotes other text has a space, and is shown as it is.
+    """
     if JSON_OUTPUT.get():
         print_values({title.lower(): rows}, scripts=scripts)
         return
@@ -50,9 +53,11 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    heading = Text(one_line(title), "bold")  # text is never markup: it may hold class names and addresses
+    shown = Table(title=heading, title_justify="left", box=None, pad_edge=False)
     for name in rows[0]:
-        shown.add_column(name.replace("_", " "), header_style="dim", overflow="fold")
+        words = name.replace("_", " ") if name.isidentifier() else name
+        shown.add_column(Text(one_line(words)), header_style="dim", overflow="fold")
     for row in rows:
         shown.add_row(*(Text(cut_line(_format_value(value))) for value in row.values()))
     Console(highlight=False).print(shown)

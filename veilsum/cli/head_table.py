@@ -115,10 +115,10 @@ class HeadTable:
                 "balanced_accuracy": _format_percent(judged.balanced_accuracy),
             }
             if judged.detection is not None:
-                row[f"AUROC_of_{self.names[judged.detection.label]}"] = f"{judged.detection.auroc:.3f}"
+                row[f"AUROC of {self.names[judged.detection.label]}"] = f"{judged.detection.auroc:.3f}"
             if len(judged.recalls) <= _RECALLS_SHOWN_MAX:
                 row |= {
-                    f"recall_of_{self.names[each.label]}": _format_percent(each.recall)
+                    f"recall of {self.names[each.label]}": _format_percent(each.recall)
                     for each in judged.recalls
                 }
             else:
