@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_wine
 
 from client_sdk import Result
-from tests.support.cli import Cli
+from tests.support.cli import Cli, CliConsortium
 from veilsum.cli.commands import pilot
 from veilsum.cli.demo.folder import Folder
 from veilsum.cli.demo.processes import DemoError
@@ -128,6 +128,29 @@ def test_a_noisy_pilot_warns_of_a_head_that_finds_no_positives(cli: Cli, tmp_pat
     [rare] = found["rare"]
     assert rare["label"] == 1
     assert rare["threshold_recall"] > rare["recall"] + 0.3
+
+
+def test_a_label_that_no_study_takes_for_a_class_is_named(cli: Cli, tmp_path: Path) -> None:
+    labels = np.array(["klein", "größer"])[np.arange(60) % 2]
+    np.savez(tmp_path / "a.npz", features=np.ones((60, 2)), labels=labels)
+    said = cli("pilot", tmp_path / "a.npz", "--members", 3, "--output", tmp_path / "pilot").error
+    assert re.match(r".*a\.npz: .*'größer'.*ASCII", said)
+    assert "study.toml" not in said  # it was not written by hand
+
+
+@pytest.mark.parametrize("unknown", [True, False])
+def test_a_pilot_without_hold_out_records_says_so(
+    cli: Cli, tmp_path: Path, held: CliConsortium, monkeypatch: pytest.MonkeyPatch, *, unknown: bool
+) -> None:
+    result = Result.load(held.result("m0"))
+    values = (
+        {}
+        if unknown
+        else {"hold_out_records": 9, "consortium_accuracy": 1.0, "consortium_balanced_accuracy": 1.0}
+    )
+    monkeypatch.setattr(pilot, "run_pilot", lambda *_: (result, values, None))
+    said = cli("pilot", "--members", 3, "--output", tmp_path / "pilot")
+    assert ("accuracy is unknown" in said.err) == unknown
 
 
 @pytest.mark.parametrize("labels", [np.arange(60) % 2 - 2, np.full(60, np.nan), np.full(60, "")])

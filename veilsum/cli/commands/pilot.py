@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -96,6 +97,7 @@ def pilot(
     if study is None:
         with of_file(*data or ()):
             keys = class_keys(records)
+            _check_class_keys(keys)
         draft.write_text(_draft_for(draft, tables, extractor, keys, pack), "utf-8")
     content = read_study_draft(draft)
     read = report_files(data or (), records[: len(files)], content.question.classes)
@@ -186,6 +188,17 @@ def _read_files(paths: Sequence[Path], form: "TableFormat") -> "list[Table]":
     return tables
 
 
+def _check_class_keys(keys: Sequence[str]) -> None:
+    """Raise Misuse for a label that can't be a class key of a study."""
+    from veilsum.protocol.forms import CLASS_PATTERN
+
+    if wrong := [key for key in keys if re.search(CLASS_PATTERN, key) is None]:
+        raise Misuse(
+            f"label {wrong[0]!r} can't be a class key of a study: expected 1 to 64 printable ASCII characters. Rename the label; display in "
+            "the study's notes shows any letters in its place"
+        )
+
+
 def _draft_for(
     path: Path, tables: "Sequence[Table]", extractor: str, classes: Sequence[str], pack: "CanaryPack | None"
 ) -> str:
@@ -209,6 +222,8 @@ def _draft_for(
 
 def _check_study(draft: Path, content: "Content", tables: "Sequence[Table]") -> None:
     """Raise Misuse if these members can't run the study."""
+    from veilsum.protocol.forms import count_noun
+
     question = content.question
     if not question.members_min <= len(tables) <= question.members_max:
         raise Misuse(
@@ -222,7 +237,7 @@ def _check_study(draft: Path, content: "Content", tables: "Sequence[Table]") -> 
         usable = _count_usable(table, content)
         if question.noise is None and usable < question.records.least:
             raise Misuse(
-                f"member {number} has {usable} rows with a label and without NaN, {draft} needs {question.records.least}: bring "
+                f"member {number} has {count_noun(usable, 'row')} with a label and without NaN, {draft} needs {question.records.least}: bring "
                 "more data, more members, or fewer features"
             )
 
@@ -343,6 +358,11 @@ def _result_sentences(values: dict[str, Any]) -> Iterator[str]:
         if own is not None:
             balanced = f"{100 * values['own_balanced_accuracy']:.1f} % and {balanced}"
         yield f"On the members' hold-out sets ({count:,} records): {beside}{accuracy}; at equal class shares {balanced}."
+    else:
+        yield (
+            "The accuracy is unknown: a member has too few rows to hold some out and still contribute as many as the study needs. Bring more "
+            "data, or fewer features."
+        )
     if (difference := values.get("largest_difference_from_a_fit_in_the_clear")) is not None:
         yield f"Against a fit of the same records in one place, weights differ by at most {difference:.0e} of the largest."
 
