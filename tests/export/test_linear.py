@@ -53,11 +53,14 @@ def test_classes_without_records_are_known_from_a_solution_and_from_a_file(tmp_p
 
 def test_what_is_no_linear_head_is_refused(tmp_path: Path) -> None:
     missing = tmp_path / "none.safetensors"
-    with pytest.raises(Misuse):
+    with pytest.raises(Misuse, match=r"none\.safetensors"):
         linear_head(missing)
+    with pytest.raises(Misuse, match=r"Result\.load"):
+        linear_head(tmp_path)
     save_file({"other": np.zeros((2, 2))}, missing)
-    with pytest.raises(Misuse):
+    with pytest.raises(Misuse, match="calibrate") as refused:
         linear_head(missing)
+    assert "coordinator" not in str(refused.value)  # a file of this machine's owner
     kernel = KernelHead(np.zeros((8, 2)), None, (), RandomFeatures(3, 8, 1.0, b"a test"))
     with pytest.raises(Misuse):
         linear_head(kernel)

@@ -51,8 +51,14 @@ def _read_head(path: Path) -> Calibrated:
     """Read a head's file, which may lack notes: a class whose column is zero is never predicted."""
     try:
         found = calibrated_in(path.read_bytes())
-    except (OSError, PeerFault) as error:
-        raise Misuse(f"{path} holds no head: {error}") from error
+    except OSError as error:
+        hint = ". Pass a result's folder to Result.load" if path.is_dir() else ""
+        raise Misuse(f"can't read {path}: {error.strerror}{hint}") from error
+    except PeerFault as error:
+        raise Misuse(
+            f"{path} holds no head: {error.detail}. Expected a file that `veilsum calibrate`, `veilsum member join` or "
+            "`veilsum operator round combined` wrote"
+        ) from error
     columns = [each for name, each in found.arrays.items() if name != "centre"]
     silent = ~np.vstack(columns).any(axis=0)
     return found.without(tuple(np.flatnonzero(silent).tolist()))
