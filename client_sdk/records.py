@@ -473,6 +473,8 @@ def _columns_of(names: Any, dim: int) -> tuple[str, ...]:
 def _labels_of(labels: Any, rows: int) -> Array:
     """Convert labels to integer class indices, or to an object array of class keys with None for a missing label."""
     found = as_array(labels)
+    if found.dtype.kind == "S":
+        raise WrongDtype("labels are bytes: pass text by labels.astype(str), or class indices")
     if found.dtype.kind not in "UO" or not found.size:
         return any_labels(found, rows, missing=True)
     if found.shape != (rows,):
@@ -512,7 +514,11 @@ def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
                 raise Misuse(
                     f"the id in row {row} is a {type(value).__name__}: ids are text, bytes or integers"
                 )
-        if not 0 < len(encoded) <= _ID_BYTES_MAX:
+        if not encoded:
+            raise Misuse(
+                f"the id in row {row} is missing or blank (0 bytes): give each row an id, or remove the rows without one"
+            )
+        if len(encoded) > _ID_BYTES_MAX:
             raise Misuse(f"the id in row {row} has {len(encoded)} bytes: an id has 1 to {_ID_BYTES_MAX}")
         found.append(encoded)
     return tuple(found)

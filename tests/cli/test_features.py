@@ -141,6 +141,18 @@ def test_an_empty_cell_is_a_missing_number(tmp_path: Path) -> None:
     assert records.features[usable].tolist() == [[3, 4]]
 
 
+def test_a_sign_for_a_missing_number_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(b"a,label\n1,0\n?,1\n")
+    with pytest.raises(Misuse, match=r"line 3, column a .*missing value empty"):
+        read_table(tmp_path / "x.csv")
+
+
+def test_one_array_is_refused_with_how_to_write_all(tmp_path: Path) -> None:
+    np.save(tmp_path / "features.npy", Z)
+    with pytest.raises(Misuse, match=r"numpy\.savez"):
+        read_table(tmp_path / "features.npy")
+
+
 def test_a_label_with_an_underscore_stays_text(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("label,f\n1_0,1\n2_1,1\n")

@@ -90,7 +90,8 @@ def read_table(path: Path, form: TableFormat = _PLAIN) -> Table:
     read_named, read_arrays = _TABLE_READERS.get(kind), _ARRAY_READERS.get(kind)
     if read_named is None and read_arrays is None:
         known = ", ".join([*_ARRAY_READERS, *_TABLE_READERS])
-        raise Misuse(f"{path}: unknown format {kind or '(none)'}, expected {known}")
+        hint = ". Put features and labels into one .npz by numpy.savez" if kind == ".npy" else ""
+        raise Misuse(f"{path}: unknown format {kind or '(none)'}, expected {known}{hint}")
     if form.names_columns and read_named is None:
         raise Misuse(
             f"--id-column and --label-column are for tables: {kind} files hold arrays `labels` and `ids`"

@@ -469,7 +469,8 @@ def _find_fault(path: Path, form: TableFormat, header: Sequence[str], delimiter:
                 hint = (
                     f"{'leave out' if form.decimal_comma else 'pass'} --decimal-comma"
                     if _is_number(plain, comma=not form.decimal_comma)
-                    else "name a column of ids by --id-column, one of labels by --label-column, and remove other columns of text"
+                    else "name a column of ids by --id-column, one of labels by --label-column, remove other columns of text, and leave the cell "
+                    "of a missing value empty"
                 )
                 return f"{path}: line {first}, column {name} does not hold a number: {hint}"
             first = reader.line_num + 1
