@@ -8,7 +8,7 @@ import numpy as np
 import rfc8785
 
 from assurance.attacks.base import Attack, Played
-from tests.support.forging import again
+from tests.support.forging import again, changing
 from tests.support.pairing import ciphertext_of, let_pair, pairing_of
 from tests.support.simulator import After, Federation, Outcome, of
 from veilsum.protocol.attempt import Attempt, check_manifest, check_study
@@ -131,12 +131,10 @@ def other_terms(**changes: Any) -> Any:
     def play() -> object:
         federation = Federation(5)
 
-        def tamper(sender: str, message: Message) -> Message:
-            if sender == f"coordinator>{VICTIM}" and isinstance(message, Opening):
-                return again(message, federation.coordinator, terms=replace(message.terms, **changes))
-            return message
+        def other(opening: Opening) -> Opening:
+            return again(opening, federation.coordinator, terms=replace(opening.terms, **changes))
 
-        federation.tamper = tamper
+        federation.tamper = changing(Opening, other, f"coordinator>{VICTIM}")
         federation.reach(Revealing)
         assert isinstance(federation.phases["member-1"], Attempting)
         context = federation.phase.attempt.context

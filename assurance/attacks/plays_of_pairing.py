@@ -9,7 +9,7 @@ import numpy as np
 
 from assurance.attacks.base import Attack, Played
 from assurance.attacks.plays import VICTIM, raised, secrets_of, summed, tell
-from tests.support.forging import again, swallowing
+from tests.support.forging import again, changing, swallowing
 from tests.support.pairing import ciphertexts_for, let_pair
 from tests.support.simulator import Federation, of
 from veilsum.protocol import attempt as attempts
@@ -134,12 +134,10 @@ def false_ciphertext() -> object:
     """A colluder encapsulates to nobody: its ciphertext is noise. The pair has two keys, as after a false seed, and four members can spare none."""
     federation = Federation(4)
 
-    def tamper(sender: str, message: Message) -> Message:
-        if sender == "member-2" and isinstance(message, Pairing):
-            return again(message, federation.keys[sender], ciphertexts=(b"\x66" * 1088, *message.ciphertexts[1:]))
-        return message
+    def lie(pairing: Pairing) -> Pairing:
+        return again(pairing, federation.keys["member-2"], ciphertexts=(b"\x66" * 1088, *pairing.ciphertexts[1:]))
 
-    federation.tamper = tamper
+    federation.tamper = changing(Pairing, lie, "member-2")
     federation.enrol("period-1")
     return raised(federation.run_round())
 

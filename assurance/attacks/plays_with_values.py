@@ -10,7 +10,8 @@ import numpy as np
 from assurance.attacks.base import Attack, Played
 from assurance.attacks.plays import freezing, raised, refused, tell
 from tests.protocol.counting import count_rows, indicated
-from tests.support.forging import Edit, again, other_secrets, redeal, resign, unsigned
+from tests.protocol.transcripts import false_edge, with_other_share
+from tests.support.forging import Edit, again, changing, complaining, false_dealers, other_secrets, unsigned
 from tests.support.simulator import After, Federation, SeededRandom, of
 from veilsum.protocol import attempt as attempts
 from veilsum.protocol import round_spec, sizing
@@ -37,12 +38,10 @@ from veilsum.protocol.messages import (
     Entry,
     Freeze,
     KeyCard,
-    Message,
     Receipt,
     Refusal,
     Reveal,
     Survivor,
-    Upload,
     UploadHeader,
 )
 from veilsum.protocol.proposal import check_proposal
@@ -64,13 +63,7 @@ def dealt(edit: Edit, *, commit: bool = True) -> Any:
 
     def play() -> object:
         federation = Federation(4)
-
-        def tamper(sender: str, message: Message) -> Message:
-            if sender == "member-3" and isinstance(message, Upload):
-                return redeal(federation, message, edit, commit=commit)
-            return message
-
-        federation.tamper = tamper
+        false_dealers(federation, {"member-3": lambda _: edit}, commit=commit)
         federation.begin()
         federation.run_until()
         receipts = [m for m in federation.transcript.decode_messages() if isinstance(m, Receipt) and m.member != "member-3"]
@@ -83,39 +76,21 @@ def dealt(edit: Edit, *, commit: bool = True) -> Any:
 def framed_dealer() -> object:
     """A decryptor complains about a true box. Four members can spare none, and both parties are named."""
     federation = Federation(4)
-
-    def tamper(sender: str, message: Message) -> Message:
-        if sender == "member-1" and isinstance(message, Receipt):
-            return again(message, federation.keys[sender], dealers=message.dealers[1:], complaints=message.dealers[:1])
-        return message
-
-    federation.tamper = tamper
+    federation.tamper = complaining(federation, {"member-1": ("member-0",)})
     return raised(federation.run_round())
 
 
 def lying_edge() -> object:
     """A member commits to another seed than it shares, and the edge is disputed."""
     federation = Federation(4)
-
-    def tamper(sender: str, message: Message) -> Message:
-        if sender == "member-2" and isinstance(message, Upload):
-            return resign(federation, message, secret_commitments=(*message.secret_commitments[:3], b"\x66" * 16))
-        return message
-
-    federation.tamper = tamper
+    federation.tamper = false_edge(federation, "member-2")
     return raised(federation.run_round())
 
 
 def too_many_false() -> object:
     """More dealers deal false shares than may collude: all are named, and there is no sum."""
     federation = Federation(5)
-
-    def tamper(sender: str, message: Message) -> Message:
-        if sender in {"member-3", "member-4"} and isinstance(message, Upload):
-            return redeal(federation, message, other_secrets(federation.phase.attempt, 0))
-        return message
-
-    federation.tamper = tamper
+    false_dealers(federation, dict.fromkeys(("member-3", "member-4"), lambda attempt: other_secrets(attempt, 0)))
     return raised(federation.run_round())
 
 
@@ -379,15 +354,11 @@ def canaries() -> object:
     federation = Federation(5)
     shares: list[bytes] = []
 
-    def tamper(sender: str, message: Message) -> Message:
-        if sender == "member-1" and isinstance(message, Reveal):
-            word = (int.from_bytes(message.runs[0][:4], "little") + 1) % LIMB_PRIME
-            shares.extend(bytes(run) for run in message.runs)
-            changed = word.to_bytes(4, "little") + message.runs[0][4:]
-            return again(message, federation.keys[sender], runs=(changed, *message.runs[1:]))
-        return message
+    def lie(reveal: Reveal) -> Reveal:
+        shares.extend(bytes(run) for run in reveal.runs)
+        return again(reveal, federation.keys["member-1"], runs=with_other_share(reveal.runs))
 
-    federation.tamper = tamper
+    federation.tamper = changing(Reveal, lie, "member-1")
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     fault = next(fault for _, fault in federation.faults)

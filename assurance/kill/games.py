@@ -3,21 +3,20 @@
 import asyncio
 import hashlib
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from assurance.kill.coordinator import ROTTEN
 from assurance.kill.game import WITHIN_S, Game, Unhurried
 from assurance.kill.pairing import Pairs
-from tests.support.forging import again
+from tests.support.forging import again, refusing
 from tests.support.party import HOLD, SIX, WITHHOLDING, Party
 from tests.support.serving import Clock, Server
 from tests.support.simulator import After
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import Message, Opening, Refusal, Upload, Vote
+from veilsum.protocol.messages import Opening, Upload
 from veilsum.protocol.study import COUNT_STEP, ROWS_STEP
 
 SHORT: dict[str, Any] = {"windows": {"enrol": 3600, "upload": 8, "answer": 2}}
@@ -150,7 +149,7 @@ class Liars(Longer):
 
     async def go(self, server: Server) -> tuple[bytes, ...]:
         party = self.party()
-        party.tamper = partial(self._refusing, party)
+        party.tamper = refusing(party, {"m-2": "survivors-invalid"})
         party.false_dealer("m-3")
         await party.begin(server)
         round_id = await self.opened(party, server)
@@ -165,13 +164,6 @@ class Liars(Longer):
         assert view["state"] == "done", view
         assert view["evicted"] == ["m-3"], view
         return await self.files(round_id)
-
-    def _refusing(self, party: Party, member: str, message: Message) -> Message:
-        """Return a member's answer; m-2's vote becomes a refusal."""
-        if member != "m-2" or not isinstance(message, Vote):
-            return message
-        key = party.keys[member]
-        return Refusal.make_signed(key, context=message.context, member=member, cause="survivors-invalid")
 
 
 class Counts(Longer):

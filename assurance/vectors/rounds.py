@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from assurance.reference import mlkem
-from tests.support.forging import other_secrets, redeal
-from tests.support.simulator import After, Federation, Outcome, SeededRandom, Vectors, of
+from tests.support.forging import changing, other_secrets, redeal, swallowing
+from tests.support.simulator import After, Federation, Outcome, SeededRandom, Vectors, of, untampered
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.coordinator import Ended, Recovered
 from veilsum.protocol.keys import Encapsulated, PairKey
@@ -253,14 +253,11 @@ def voided() -> Recorded:
     """Four members, all of which are needed: one upload is lost, and the attempt is voided and tried again."""
     federation = Recorder(4, question=SMALL)
 
-    def losing(sender: str, message: Message) -> Message | None:
-        return None if sender == "member-0" and isinstance(message, Upload) else message
-
     def first(recorder: Recorder) -> None:
-        recorder.inner = losing
+        recorder.inner = swallowing(Upload, "member-0")
 
     def again(recorder: Recorder) -> None:
-        recorder.inner = lambda _sender, message: message
+        recorder.inner = untampered
 
     return _run("voided", federation, first, again)
 
@@ -270,22 +267,17 @@ def evicted() -> Recorded:
     federation = Recorder(5, question=SMALL)
 
     def first(recorder: Recorder) -> None:
-        def false(sender: str, message: Message) -> Message:
-            if sender == "member-4" and isinstance(message, Upload):
-                return redeal(recorder, message, other_secrets(recorder.phase.attempt, 0))
-            return message
+        def deal(upload: Upload) -> Upload:
+            return redeal(recorder, upload, other_secrets(recorder.phase.attempt, 0))
 
-        recorder.inner = false
+        recorder.inner = changing(Upload, deal, "member-4")
 
     return _run("evicted", federation, first)
 
 
 def unpaired() -> Recorded:
     """Five members, one of which never pairs: the others pair again, under a second manifest."""
-
-    def lost(sender: str, message: Message) -> Message | None:
-        return None if sender == "coordinator>member-2" and isinstance(message, Cards) else message
-
+    lost = swallowing(Cards, "coordinator>member-2")
     return _run("unpaired", Recorder(5, tamper=lost, question=SMALL), _plain)
 
 

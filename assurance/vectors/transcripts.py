@@ -6,7 +6,7 @@ from typing import Any
 
 from assurance.attacks.to_auditors import BEGINNINGS, LATER
 from assurance.vectors.rounds import Recorder, played
-from tests.protocol.transcripts import Entries, find
+from tests.protocol.transcripts import Entries, find, with_other_share
 from tests.support.forging import again
 from veilsum.protocol.keys import DecapsulationKey
 from veilsum.protocol.merkle import Tree, climb_path
@@ -33,7 +33,6 @@ from veilsum.protocol.messages import (
     parse_message,
 )
 from veilsum.protocol.replay import replay_transcript
-from veilsum.protocol.shamir import LIMB_PRIME
 from veilsum.protocol.shelf import Trees
 from veilsum.protocol.transcript import Transcript
 
@@ -256,9 +255,7 @@ def bad_run(entries: Entries, federation: Recorder, wrong: int = 1) -> None:
     certificate: Any = parse_message(entries[find(entries, Certificate)])
     dealer = certificate.survivors[0]
     [upload] = [m for m in said if isinstance(m, Upload) and m.header.digest == dealer.digest]
-    run = reveal.runs[0]
-    word = (int.from_bytes(run[:4], "little") + wrong) % LIMB_PRIME
-    runs = (word.to_bytes(4, "little") + run[4:], *reveal.runs[1:])
+    runs = with_other_share(reveal.runs, wrong)
     signed = again(reveal, federation.keys[member], runs=runs)
     shown = Cards.from_bytes(entries[2])
     delivery = Trees.from_upload(upload).delivery_to(upload, shown.manifest.decryptors.index(member))

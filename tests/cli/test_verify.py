@@ -12,10 +12,10 @@ import pytest
 from client_sdk import Identity, Result
 from tests.protocol.transcripts import bad_share, played
 from tests.support.cli import Cli, CliConsortium
-from tests.support.forging import again, false_dealers, other_secrets
+from tests.support.forging import again, complaining, false_dealers, in_turn, other_secrets, refusing
 from tests.support.simulator import Federation
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.messages import Message, Receipt, Refusal, UploadHeader, Vote, parse_message
+from veilsum.protocol.messages import UploadHeader, parse_message
 from veilsum.protocol.replay import Finding
 from veilsum.protocol.rest import MAX_TRANSCRIPT_BYTES
 
@@ -81,8 +81,7 @@ def test_a_round_of_real_members_is_proved_to_whoever_asks(
 def test_members_that_broke_a_rule_are_named(cli: Cli) -> None:
     federation = Federation(9)
     false_dealers(federation, {"member-2": lambda attempt: other_secrets(attempt, 0)})
-    deal, share = federation.tamper, bad_share(federation, "member-1")
-    federation.tamper = lambda sender, message: (share if sender == "member-1" else deal)(sender, message)
+    federation.tamper = in_turn(federation.tamper, bad_share(federation, "member-1"))
     federation.run_round()
     outcome = cli(*saved(federation), "--json")
     assert (outcome.code, outcome.values["signed"], outcome.values["kept"]) == (1, True, False)
@@ -97,17 +96,9 @@ def test_members_that_broke_a_rule_are_named(cli: Cli) -> None:
 
 def test_disputes_are_shown_as_disputes_and_refusals_as_said(cli: Cli) -> None:
     federation = Federation(6)
-
-    def tamper(sender: str, message: Message) -> Message:
-        key = federation.keys.get(sender)
-        if sender == "member-1" and isinstance(message, Receipt) and key:
-            return again(message, key, dealers=message.dealers[1:], complaints=message.dealers[:1])
-        if sender in {"member-2", "member-3"} and isinstance(message, Vote) and key:
-            cause = "policy-refused" if sender == "member-2" else "survivors-too-few"
-            return Refusal.make_signed(key, context=message.context, member=sender, cause=cause)
-        return message
-
-    federation.tamper = tamper
+    causes = {"member-2": "policy-refused", "member-3": "survivors-too-few"}
+    complaints = complaining(federation, {"member-1": ("member-0",)})
+    federation.tamper = in_turn(complaints, refusing(federation, causes))
     federation.run_round()
     outcome = cli(*saved(federation), "--json")
     assert (outcome.code, outcome.values["kept"]) == (0, True)

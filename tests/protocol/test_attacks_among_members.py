@@ -5,40 +5,18 @@ from collections.abc import Mapping
 import pytest
 
 from tests.protocol.transcripts import verdict
-from tests.support.forging import again, other_secrets, redeal
+from tests.support.forging import complaining, false_dealers, for_some, in_turn, swallowing
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Failed, Recovered
-from veilsum.protocol.messages import Message, Receipt, Upload
-
-
-def complaining(federation: Federation, complaints: Mapping[str, tuple[str, ...]]) -> None:
-    """Have these decryptors complain about true boxes."""
-
-    def tamper(sender: str, message: Message) -> Message:
-        if sender in complaints and isinstance(message, Receipt):
-            of = complaints[sender]
-            clean = tuple(dealer for dealer in message.dealers if dealer not in of)
-            return again(message, federation.keys[sender], dealers=clean, complaints=of)
-        return message
-
-    federation.tamper = tamper
+from veilsum.protocol.messages import Receipt, Upload
 
 
 @pytest.mark.parametrize("lost", [3, 4])
 def test_a_dealer_of_one_bad_box_takes_one_loss_from_the_sum(lost: int) -> None:
     """It has eleven clean receipts of twelve, as many as an undisputed dealer: after three dropouts, eight holders are left."""
     federation = Federation(12, drop=dict.fromkeys(range(12 - lost, 12), After.VOTE))
-
-    def tamper(sender: str, message: Message) -> Message:
-        if sender != "member-00" or not isinstance(message, Upload):
-            return message
-        false = other_secrets(federation.phase.attempt)
-        return redeal(
-            federation, message, lambda who, own: false(who, own) if who == "member-01" else own, commit=False
-        )
-
-    federation.tamper = tamper
+    false_dealers(federation, {"member-00": for_some("member-01")}, commit=False)
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered if lost == 3 else Failed)
 
@@ -51,7 +29,7 @@ def test_one_false_complaint_stops_no_exact_round_over_the_same_records() -> Non
     federation = Federation(12)
     federation.run_round()
     for accused in (("member-00",), federation.ids[2:]):
-        complaining(federation, {"member-01": accused})
+        federation.tamper = complaining(federation, {"member-01": accused})
         outcome = federation.run_round()
         assert isinstance(outcome.phase, Recovered)
         assert outcome.survivors == federation.ids
@@ -70,7 +48,7 @@ def test_whoever_colludes_and_falls_silent_leaves_a_dealer_that_was_not_dropped_
     """All colluders send clean receipts except one, and none of them reveals: t honest members still hold every dealer's shares."""
     federation = Federation(members, drop=dict.fromkeys(range(1, 1 + members // 4), After.VOTE))
     liar, dealer = federation.ids[1], federation.ids[0]
-    complaining(federation, {liar: (dealer,)})
+    federation.tamper = complaining(federation, {liar: (dealer,)})
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     assert (dealer in outcome.survivors) == (members == 12)
@@ -78,11 +56,7 @@ def test_whoever_colludes_and_falls_silent_leaves_a_dealer_that_was_not_dropped_
 
 def staying_away(federation: Federation, complaints: Mapping[str, tuple[str, ...]]) -> None:
     """Have these members complain about true boxes, and upload nothing themselves."""
-    complaining(federation, complaints)
-    lie = federation.tamper
-    federation.tamper = lambda sender, message: (
-        None if sender in complaints and isinstance(message, Upload) else lie(sender, message)
-    )
+    federation.tamper = in_turn(swallowing(Upload, *complaints), complaining(federation, complaints))
 
 
 @pytest.mark.parametrize("members", [5, 8, 12])
@@ -118,22 +92,9 @@ def test_nor_do_those_who_fall_silent_beside_them() -> None:
 def test_false_dealers_who_fall_silent_take_nobody_with_them() -> None:
     """Two of eight members deal badly and send no receipt. With six receipts, one bad box is enough, and no other member is lost."""
     federation = Federation(8)
-    bad = {"member-0": {"member-1"}, "member-4": {"member-1", "member-6"}}
-
-    def tamper(sender: str, message: Message) -> Message | None:
-        if sender in bad and isinstance(message, Receipt):
-            return None
-        if sender in bad and isinstance(message, Upload):
-            false = other_secrets(federation.phase.attempt)
-            return redeal(
-                federation,
-                message,
-                lambda who, own: false(who, own) if who in bad[sender] else own,
-                commit=False,
-            )
-        return message
-
-    federation.tamper = tamper
+    bad = {"member-0": for_some("member-1"), "member-4": for_some("member-1", "member-6")}
+    false_dealers(federation, bad, commit=False)
+    federation.tamper = in_turn(swallowing(Receipt, *bad), federation.tamper)
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     assert set(outcome.survivors) == {*federation.ids} - {*bad}
@@ -142,19 +103,9 @@ def test_false_dealers_who_fall_silent_take_nobody_with_them() -> None:
 def test_a_false_dealer_is_dropped_on_the_word_of_who_has_not_uploaded_while_the_sum_can_spare_it() -> None:
     """Two honest members come too late to be counted, and their boxes are bad. With the dealer in it, the sum would starve."""
     federation = Federation(12, drop=dict.fromkeys((0, 10, 11), After.VOTE))
-    late = {"member-01", "member-02"}
-
-    def tamper(sender: str, message: Message) -> Message | None:
-        if isinstance(message, Upload) and sender in late:
-            return None
-        if isinstance(message, Upload) and sender == "member-00":
-            false = other_secrets(federation.phase.attempt)
-            return redeal(
-                federation, message, lambda who, own: false(who, own) if who in late else own, commit=False
-            )
-        return message
-
-    federation.tamper = tamper
+    late = ("member-01", "member-02")
+    false_dealers(federation, {"member-00": for_some(*late)}, commit=False)
+    federation.tamper = in_turn(swallowing(Upload, *late), federation.tamper)
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     assert outcome.survivors == federation.ids[3:]

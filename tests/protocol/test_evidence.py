@@ -18,7 +18,7 @@ from tests.protocol.transcripts import (
     named,
     refused_by_two,
 )
-from tests.support.forging import Edit, again, false_dealers, other_secrets
+from tests.support.forging import Edit, again, false_dealers, other_secrets, refusing
 from tests.support.refusals import refused
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.attempt import Attempt
@@ -36,13 +36,11 @@ from veilsum.protocol.messages import (
     Message,
     Proof,
     Receipt,
-    Refusal,
     Reveal,
     RevealSummary,
     SurvivorSet,
     Upload,
     UploadSummary,
-    Vote,
     parse_message,
 )
 from veilsum.protocol.replay import Verdict, refusal_follows, replay_transcript
@@ -312,17 +310,10 @@ def test_the_first_threshold_decides() -> None:
 # A decryptor refuses: what others can tell of it, and what they can't.
 
 
-def refusing(cause: str, member: str = "member-1", **fields: Any) -> Verdict:
-    """Return an auditor's verdict on a round in which this decryptor first refuses, whatever it is shown."""
+def refused_for(cause: str) -> Verdict:
+    """Return an auditor's verdict on a round in which a decryptor refuses, whatever it is shown."""
     federation = Federation(5)
-
-    def tamper(sender: str, message: Message) -> Message:
-        if sender == member and isinstance(message, Vote):
-            values = {"context": message.context, "member": member, **fields}
-            return Refusal.make_signed(federation.keys[member], cause=cause, **values)
-        return message
-
-    federation.tamper = tamper
+    federation.tamper = refusing(federation, {"member-1": cause})
     federation.run_round()
     return replay_transcript(federation.transcript, federation.admin.public)
 
@@ -340,7 +331,7 @@ def refusing(cause: str, member: str = "member-1", **fields: Any) -> Verdict:
     ],
 )
 def test_a_cause_that_the_proposal_does_not_show_is_a_dispute_with_the_coordinator(cause: str) -> None:
-    found = refusing(cause)
+    found = refused_for(cause)
     assert named(found) == {(("member-1", "coordinator"), cause)}
     assert found.is_faultless
     assert found.refusals == ()
@@ -348,7 +339,7 @@ def test_a_cause_that_the_proposal_does_not_show_is_a_dispute_with_the_coordinat
 
 @pytest.mark.parametrize("cause", ["chain-broken", "outcome-missing", "a-cause-of-its-own"])
 def test_what_only_its_sender_can_know_stands_as_said(cause: str) -> None:
-    found = refusing(cause)
+    found = refused_for(cause)
     assert found.findings == ()
     assert [(each.member, each.cause) for each in found.refusals] == [("member-1", cause)]
 

@@ -16,6 +16,7 @@ from tests.protocol.transcripts import (
     find,
     named,
     played,
+    showing_too_few,
     verdict,
 )
 from tests.support.forging import again, erased, false_dealers, lost, other_secrets
@@ -31,7 +32,6 @@ from veilsum.protocol.messages import (
     Evictions,
     Freeze,
     Lost,
-    Message,
     Receipt,
     Refusal,
     Survivor,
@@ -178,12 +178,6 @@ def test_a_void_where_survivors_were_asked_for_names_the_coordinator() -> None:
     assert (COORDINATOR, "certificate-invalid") in named(doctored(other, edit))
 
 
-def shown_too_few(sender: str, message: Message) -> Message:
-    if isinstance(message, Freeze) and sender == "coordinator>member-0":
-        return replace(message, headers=message.headers[2:])
-    return message
-
-
 def with_false_dealer() -> Federation:
     federation = Federation(5)
     false_dealers(federation, {"member-3": lambda attempt: other_secrets(attempt, 0)})
@@ -222,7 +216,7 @@ def drop_report(_: Federation, entries: Entries) -> None:
             {"bad-signature", "erasure-invalid"},
         ),
         (
-            lambda: played(5, tamper=shown_too_few),
+            lambda: played(5, tamper=showing_too_few("member-0")),
             signed_by_coordinator(Refusal, "member-0", cause="count-mismatch"),
             {"bad-signature"},
         ),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.protocol.transcripts import doctored, find, kinds, named, verdict
-from tests.support.forging import again, reupload, swallowing
+from tests.support.forging import again, changing, in_turn, reupload, swallowing
 from tests.support.simulator import After, Federation, Outcome, Vector, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import (
@@ -177,17 +177,16 @@ def test_a_late_receipt_that_covers_other_uploads_names_the_coordinator_that_not
 def test_a_dealer_whose_boxes_fail_for_the_late_may_starve_the_sum_and_is_named_as_short() -> None:
     """A known weakness (analysis: Proofs): this can't be detected before the certificate, and nothing proves the dealer false."""
     federation = federation_of(Checking)
-    honest, dealer = federation.tamper, federation.ids[0]
+    dealer = federation.ids[0]
 
-    def failing(sender: str, message: Message) -> Message | None:
-        if sender == dealer and isinstance(message, Upload):
-            boxes = list(message.boxes)
-            for member in LATE:
-                boxes[federation.ids.index(member)] = bytes(len(boxes[-1]))
-            return reupload(federation, message, boxes=tuple(boxes))
-        return honest(sender, message)
+    def fail(upload: Upload) -> Upload:
+        boxes = list(upload.boxes)
+        for member in LATE:
+            boxes[federation.ids.index(member)] = bytes(len(boxes[-1]))
+        return reupload(federation, upload, boxes=tuple(boxes))
 
-    federation.tamper, federation.drop = failing, {0: After.VOTE}
+    federation.tamper = in_turn(changing(Upload, fail, dealer), federation.tamper)
+    federation.drop = {0: After.VOTE}
     ended = of(Failed, federation.run_round().phase)
     assert re.match(rf"7 .*{dealer}.*\b8$", ended.fault.detail)
     assert ended.fault.parties == (dealer,)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tests.support.forging import again, resign
+from tests.support.forging import again, changing, resign
 from tests.support.simulator import Federation, Tamper, of
 from veilsum.protocol.coordinator import CoordinatorPhase
 from veilsum.protocol.messages import BadRun, Freeze, Message, Reveal, Upload, parse_message
@@ -58,30 +58,28 @@ def named(verdict: Verdict) -> set[tuple[tuple[str, ...], str]]:
     return {(finding.parties, finding.cause.value) for finding in verdict.findings}
 
 
+def with_other_share(runs: tuple[bytes, ...], by: int = 1) -> tuple[bytes, ...]:
+    """Add to the first word of the first run."""
+    word = (int.from_bytes(runs[0][:4], "little") + by) % LIMB_PRIME
+    return word.to_bytes(4, "little") + runs[0][4:], *runs[1:]
+
+
 def bad_share(federation: Federation, liar: str) -> Tamper:
     """Have the liar reveal one share that it was not dealt."""
 
-    def tamper(sender: str, message: Message) -> Message:
-        if sender == liar and isinstance(message, Reveal) and message.runs:
-            word = (int.from_bytes(message.runs[0][:4], "little") + 1) % LIMB_PRIME
-            run = word.to_bytes(4, "little") + message.runs[0][4:]
-            return again(message, federation.keys[liar], runs=(run, *message.runs[1:]))
-        return message
+    def lie(reveal: Reveal) -> Reveal:
+        return again(reveal, federation.keys[liar], runs=with_other_share(reveal.runs))
 
-    return tamper
+    return changing(Reveal, lie, liar)
 
 
-def false_edge(federation: Federation, liar: str, index: int = -1) -> Tamper:
-    """Have the liar commit to another seed than it shares."""
+def false_edge(federation: Federation, liar: str) -> Tamper:
+    """Have the liar commit to another seed of its last edge than it shares."""
 
-    def tamper(sender: str, message: Message) -> Message:
-        if sender == liar and isinstance(message, Upload):
-            commitments = list(message.secret_commitments)
-            commitments[index] = b"\x66" * 16
-            return resign(federation, message, secret_commitments=tuple(commitments))
-        return message
+    def lie(upload: Upload) -> Upload:
+        return resign(federation, upload, secret_commitments=(*upload.secret_commitments[:-1], b"\x66" * 16))
 
-    return tamper
+    return changing(Upload, lie, liar)
 
 
 class Insistent(Federation):
@@ -164,13 +162,15 @@ def change(form: type[Message], **fields: Any) -> Callable[[Entries], None]:
     return lambda entries: rewritten(entries, find(entries, form), **fields)
 
 
+def showing_too_few(*members: str) -> Tamper:
+    """Show these decryptors a proposal of two members less."""
+    return changing(
+        Freeze,
+        lambda proposal: replace(proposal, headers=proposal.headers[2:]),
+        *(f"coordinator>{member}" for member in members),
+    )
+
+
 def refused_by_two() -> Federation:
     """Show two decryptors another proposal than the recorded one."""
-    federation = Federation(5)
-    federation.tamper = lambda sender, message: (
-        replace(message, headers=message.headers[2:])
-        if isinstance(message, Freeze) and sender in {"coordinator>member-0", "coordinator>member-1"}
-        else message
-    )
-    federation.run_round()
-    return federation
+    return played(5, tamper=showing_too_few("member-0", "member-1"))

@@ -21,6 +21,7 @@ from veilsum.protocol.messages import (
     Lost,
     Message,
     Receipt,
+    Refusal,
     Survivor,
     Upload,
     UploadHeader,
@@ -30,6 +31,8 @@ from veilsum.protocol.messages.base import Signed
 from veilsum.protocol.sealing import commit_row, commitment_tree, seal_box, unseal_box
 from veilsum.protocol.shamir import share_secrets
 
+M = TypeVar("M", bound=Message)
+R = TypeVar("R", bound=Message | None)
 SignedMessage = TypeVar("SignedMessage", bound=Signed | UploadHeader)
 
 
@@ -56,18 +59,32 @@ def tensor(dtype: str, shape: Sequence[int], size: int) -> bytes:
     return len(head).to_bytes(8, "little") + head + bytes(2 * size)
 
 
+def changing(form: type[M], change: Callable[[M], R], *senders: str) -> Callable[[str, Message], R | Message]:
+    """Change messages of one type from these senders."""
+    return lambda sender, message: (
+        change(message) if sender in senders and isinstance(message, form) else message
+    )
+
+
 def swallowing(form: type[Message], *senders: str) -> Tamper:
     """Swallow messages of one type from these senders."""
-    return lambda sender, message: None if sender in senders and isinstance(message, form) else message
+    return changing(form, lambda _: None, *senders)
+
+
+def in_turn(*tampers: Tamper) -> Tamper:
+    """Change messages by each of these in turn, until one swallows them."""
+
+    def tamper(sender: str, message: Message | None) -> Message | None:
+        for each in tampers:
+            message = message and each(sender, message)
+        return message
+
+    return tamper
 
 
 def answering(federation: Federation, member: str, form: type[Any], **changes: Any) -> Tamper:
     """Change fields in a member's answers of one type, and sign them again."""
-    return lambda sender, message: (
-        again(message, federation.keys[member], **changes)
-        if sender == member and isinstance(message, form)
-        else message
-    )
+    return changing(form, lambda message: again(message, federation.keys[member], **changes), member)
 
 
 def unsigned(message: Struct) -> dict[str, Any]:
@@ -163,15 +180,50 @@ def other_secrets(attempt: Attempt, *indices: int) -> Edit:
     return edit
 
 
-def false_dealers(federation: Federation, edits: Mapping[str, Callable[[Attempt], Edit]]) -> None:
-    """Have these members deal false shares from now on."""
+def for_some(*holders: str) -> Callable[[Attempt], Edit]:
+    """Deal shares of other secrets to these decryptors alone."""
 
-    def tamper(sender: str, message: Message) -> Message:
-        if sender in edits and isinstance(message, Upload):
-            return redeal(federation, message, edits[sender](federation.phase.attempt))
-        return message
+    def edit_of(attempt: Attempt) -> Edit:
+        false = other_secrets(attempt)
+        return lambda who, shares: false(who, shares) if who in holders else shares
 
-    federation.tamper = tamper
+    return edit_of
+
+
+def false_dealers(
+    federation: Federation, edits: Mapping[str, Callable[[Attempt], Edit]], *, commit: bool = True
+) -> None:
+    """Have these members deal false shares from now on, by `redeal`."""
+
+    def deal(upload: Upload) -> Upload:
+        edit = edits[upload.header.member](federation.phase.attempt)
+        return redeal(federation, upload, edit, commit=commit)
+
+    federation.tamper = changing(Upload, deal, *edits)
+
+
+def complaining(
+    federation: Dealers, complaints: Mapping[str, tuple[str, ...]]
+) -> Callable[[str, Message], Message]:
+    """Have decryptors complain about true boxes of these dealers."""
+
+    def complain(receipt: Receipt) -> Receipt:
+        accused = complaints[receipt.member]
+        dealers = tuple(dealer for dealer in receipt.dealers if dealer not in accused)
+        return again(receipt, federation.keys[receipt.member], dealers=dealers, complaints=accused)
+
+    return changing(Receipt, complain, *complaints)
+
+
+def refusing(federation: Dealers, causes: Mapping[str, str]) -> Callable[[str, Message], Message]:
+    """Have these decryptors refuse whatever they are asked to sign."""
+
+    def refuse(vote: Vote) -> Refusal:
+        return Refusal.make_signed(
+            federation.keys[vote.member], context=vote.context, member=vote.member, cause=causes[vote.member]
+        )
+
+    return changing(Vote, refuse, *causes)
 
 
 def certificate(federation: Federation, survivors: tuple[Survivor, ...]) -> Certificate:

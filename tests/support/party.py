@@ -15,7 +15,7 @@ import numpy.typing as npt
 from safetensors.numpy import load
 
 from tests.support.clients import KEYS
-from tests.support.forging import again, redeal
+from tests.support.forging import redeal
 from tests.support.serving import Server
 from tests.support.simulator import (
     After,
@@ -52,7 +52,6 @@ from veilsum.protocol.messages import (
     Message,
     Opening,
     Pairing,
-    Receipt,
     Roster,
     Study,
     parse_message,
@@ -185,17 +184,6 @@ class Party:
         others = share_secrets([b"\x01" * 32] * len(self.ids), threshold, len(self.ids), SeededRandom(7))
         places = {each: place for place, each in enumerate(self.ids)}
         self.deal[member] = lambda decryptor, _shares: others[places[decryptor]].tobytes()
-
-    def complaining(self, members: tuple[str, ...], dealer: str) -> Callable[[str, Message], Message]:
-        """Return a `tamper` with which these decryptors complain falsely about one dealer's box."""
-
-        def tamper(sender: str, message: Message) -> Message:
-            if sender not in members or not isinstance(message, Receipt):
-                return message
-            dealers = tuple(name for name in message.dealers if name != dealer)
-            return again(message, self.keys[sender], dealers=dealers, complaints=(dealer,))
-
-        return tamper
 
     # The operator's part
 

@@ -3,11 +3,11 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.forging import again, receipts_of
+from tests.support.forging import complaining, receipts_of
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Freezing, Voiding
-from veilsum.protocol.messages import Message, Receipt
+from veilsum.protocol.messages import Receipt
 
 
 @pytest.fixture
@@ -78,20 +78,12 @@ def test_who_is_lied_about_until_a_window_is_exceeded_is_named_with_the_liar(
     federation = sparse()
     drawn, ring = federation.manifest.decryptors, federation.manifest.graph.ring
     victims = next(pair for pair in pairwise((*ring, ring[0])) if not {*pair} & {*drawn})
-    liars = dict(zip(drawn, victims, strict=False))
-
-    def tamper(sender: str, message: Message) -> Message:
-        victim = liars.get(sender)
-        if not isinstance(message, Receipt) or victim is None:
-            return message
-        dealers = tuple(dealer for dealer in message.dealers if dealer != victim)
-        return again(message, federation.keys[sender], dealers=dealers, complaints=(victim,))
-
+    liars = dict(zip(drawn, ((victim,) for victim in victims), strict=False))
     # with two more neighbours away, the window is exceeded without a lie
-    parties = {*liars, *liars.values()}
+    parties = {*liars, *victims}
     beside = next(pair for pair in pairwise(ring) if not {*pair} & parties)[:away]
     federation.drop = {federation.ids.index(member): After.OPENING for member in beside}
-    federation.tamper = tamper
+    federation.tamper = complaining(federation, liars)
     federation.begin()
     phase = of(Voiding, federation.run_until(Voiding, Freezing))
     assert phase.fault.cause is (Cause.WINDOW_EXCEEDED if away else Cause.BOX_REFUSED)

@@ -16,6 +16,7 @@ from service.coordination import summing
 from service.coordination.summing import DamagedRangeError, Memory, Summing, chunk_name
 from service.storage.blobs import Blobs
 from service.storage.tables import sums
+from tests.support.forging import complaining
 from tests.support.party import Party
 from tests.support.refusals import refused
 from tests.support.serving import Server, carry_out, wait_until
@@ -165,7 +166,7 @@ async def test_who_is_not_certified_is_taken_off_again(
 ) -> None:
     """The sums contain all six when two members complain about one, and no chunk of the others is read again."""
     room_for(server, room, monkeypatch)
-    formed.tamper = formed.complaining(("m-4", "m-5"), "m-1")
+    formed.tamper = complaining(formed, dict.fromkeys(("m-4", "m-5"), ("m-1",)))
     round_id = await formed.open_round(server)
     for member in formed.ids:
         await formed.serve(server, round_id, member)
@@ -186,7 +187,7 @@ async def test_a_running_sum_without_the_chunk_of_a_dropout_is_made_anew(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The missing chunk can't be subtracted, so all others are read."""
-    formed.tamper = formed.complaining(("m-4", "m-5"), "m-1")
+    formed.tamper = complaining(formed, dict.fromkeys(("m-4", "m-5"), ("m-1",)))
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "checking")
     server.coordinator.blobs.delete(f"uploads/{round_id}/m-1")
