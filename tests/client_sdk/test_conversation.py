@@ -10,11 +10,11 @@ import pytest
 
 from client_sdk import upload
 from client_sdk.progress import Step
-from client_sdk.reservations import Run, State
+from client_sdk.reservations import State
 from client_sdk.result import Result
-from client_sdk.session import Session
 from service.coordination.summing import DamagedChunkError
 from tests.client_sdk.conftest import dealing_falsely
+from tests.support.calls import record_calls
 from tests.support.consortium import CLASSES, DIM, Consortium
 from tests.support.refusals import ended, refused
 from tests.support.serving import Stage
@@ -23,7 +23,6 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed
 from veilsum.protocol.record import sign_record
 from veilsum.protocol.rest import STATE_HEADER
-from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.sealing import Sealing
 from veilsum.protocol.study import DAY_S
 
@@ -57,14 +56,8 @@ def test_an_upload_that_nothing_interrupts_is_masked_once(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question = {"constant": True}
-    consortium, masked = Consortium(stage, tmp_path, question=question), list[int]()
-    packed = Sealing.mask_chunk
-
-    def noting(sealing: Sealing, index: int, values: Any) -> bytes:
-        masked.append(index)
-        return packed(sealing, index, values)
-
-    monkeypatch.setattr(Sealing, "mask_chunk", noting)
+    consortium = Consortium(stage, tmp_path, question=question)
+    masked = record_calls(monkeypatch, Sealing, "mask_chunk", lambda _, index, __: index)
     round_id = consortium.open_round(consortium.enrol())
     results = consortium.together(consortium.contributions(round_id))
     assert all(isinstance(result, Result) and result.counted for result in results.values())
@@ -76,13 +69,7 @@ def test_an_upload_that_nothing_interrupts_is_masked_once(
 def test_a_step_takes_what_the_step_before_it_found(
     noisy: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    true, taken = upload.own_vector, list[Any]()
-
-    def noting(session: Session, run: Run, spec: RoundSpec, material: Any) -> Any:
-        taken.append(material)
-        return true(session, run, spec, material)
-
-    monkeypatch.setattr(upload, "own_vector", noting)
+    taken = record_calls(monkeypatch, upload, "own_vector", lambda *arguments: arguments[-1])
     cohort = noisy.enrol()
     noisy.run(cohort)
     results = noisy.run(cohort)

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.calls import record_calls
 from veilsum.protocol import keystream
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.keystream import Masks
@@ -51,13 +52,7 @@ def test_a_long_vector_takes_its_first_blocks_alone_from_ctr_where_gcm_is_wide(
     gcm: bool,  # noqa: FBT001
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    opened: list[str] = []
-
-    def counting(algorithm: algorithms.AES256, mode: modes.CTR) -> Cipher[modes.CTR]:
-        opened.append(mode.name)
-        return Cipher(algorithm, mode)
-
-    monkeypatch.setattr(keystream, "Cipher", counting)
+    opened = record_calls(monkeypatch, keystream, "Cipher", lambda _, mode: mode.name)
     masks = Masks(Ring(32), added=SEEDS[:2])
     elements = keystream.KEYSTREAM_BLOCK_BYTES // 4
     for start in range(0, 3 * elements, elements):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.protocol.counting import CLASSES, QUESTION, closed, counted, counts, disclosure
+from tests.support.calls import record_calls
 from tests.support.forging import false_dealers, other_secrets
 from tests.support.refusals import refused
 from tests.support.simulator import After, Federation
@@ -107,13 +108,7 @@ def test_each_members_neighbours_are_looked_up_once_however_many_of_them_are_los
         7, drop={5: After.OPENING, 6: After.OPENING}, margin=0, question={**QUESTION, "members_min": 5}
     )
     federation.run_round(counts(federation))
-    shown, phase, asked = disclosure(federation), closed(federation), list[str]()
-    look_up = Graph.neighbours_of
-
-    def neighbours(graph: Graph, member: str) -> tuple[str, ...]:
-        asked.append(member)
-        return look_up(graph, member)
-
-    monkeypatch.setattr(Graph, "neighbours_of", neighbours)
+    shown, phase = disclosure(federation), closed(federation)
+    asked = record_calls(monkeypatch, Graph, "neighbours_of", lambda _, member: member)
     recount_disclosure(phase.attempt, phase.staying_survivors, shown)
     assert asked == [survivor.member for survivor in phase.staying_survivors]

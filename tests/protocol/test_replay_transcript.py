@@ -1,6 +1,5 @@
 """An auditor replays a transcript: rule breakers are blamed, and no other party is (analysis: Transcripts)."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from tests.protocol.transcripts import (
     refused_by_two,
     verdict,
 )
+from tests.support.calls import record_calls
 from tests.support.forging import again, answering, false_dealers, other_secrets
 from tests.support.simulator import After, Federation, Outcome, of
 from veilsum.protocol.causes import Cause
@@ -120,14 +120,7 @@ def test_edges_are_looked_at_of_those_who_uploaded(monkeypatch: pytest.MonkeyPat
     federation = Federation(8, drop=dict.fromkeys((6, 7), After.CARD))
     federation.run_round()
     attempt: Any = federation.phase.attempt
-    asked: list[str] = []
-    neighbours: Callable[..., Any] = type(attempt).neighbours_of
-
-    def counted(self: Any, member: str) -> Any:
-        asked.append(member)
-        return neighbours(self, member)
-
-    monkeypatch.setattr(type(attempt), "neighbours_of", counted)
+    asked = record_calls(monkeypatch, type(attempt), "neighbours_of", lambda _, member: member)
     uploads = replay_transcript(federation.transcript).uploads
     asked.clear()
     assert disputes_among(attempt, uploads, {}) == ()

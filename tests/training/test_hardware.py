@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.calls import record_calls
 from tests.support.digits import DIGITS, MLP, KilledError, kill_after
 from training.algorithms.named import ALGORITHMS, fedrep
 from training.federated import train
@@ -29,13 +30,7 @@ def test_a_device_that_is_not_there_is_refused_and_others_named() -> None:
 
 
 def test_records_that_are_not_on_the_processor_are_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    images, sent = Hardware.move_images, list[torch.Tensor]()
-
-    def moved(self: Hardware, x: torch.Tensor) -> torch.Tensor:
-        sent.append(x)
-        return images(self, x)
-
-    monkeypatch.setattr(Hardware, "move_images", moved)
+    sent = record_calls(monkeypatch, Hardware, "move_images", lambda _, x: x)
     recipe = fedavg_recipe(MLP, rounds=2, local_epochs=1)
     runs = [train(recipe, DIGITS, PARTITION, hardware=Hardware(device)) for device in ("cpu", "cpu:0")]
     torch.testing.assert_close(*(run.classifier.state_dict() for run in runs), rtol=0, atol=0)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.calls import record_calls
 from tests.support.digits import DIGITS
 from tests.support.digits import LARGER as MLP
 from training.algorithms.named import ALGORITHMS
@@ -85,17 +86,8 @@ def test_running_means_of_a_fixed_extractor_stay_where_they_are() -> None:
 
 
 def test_a_fixed_extractor_looks_once_at_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, features, looks = (
-        trained(spherefed_recipe(MLP, rounds=1, local_epochs=1)),
-        Classifier.features,
-        list[int](),
-    )
-
-    def look(self: Classifier, x: torch.Tensor) -> torch.Tensor:
-        looks.append(len(x))
-        return features(self, x)
-
-    monkeypatch.setattr(Classifier, "features", look)
+    run = trained(spherefed_recipe(MLP, rounds=1, local_epochs=1))
+    looks = record_calls(monkeypatch, Classifier, "features", lambda _, x: len(x))
     own = DIGITS.train.subset(torch.from_numpy(RECORDS.train.members[0]))
     local_sgd(run, 0, own, epochs=3)
     assert looks == [len(own)]

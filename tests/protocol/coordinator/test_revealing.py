@@ -1,7 +1,7 @@
 import gc
 import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 
 from tests.protocol.questions import GRADIENTS
+from tests.support.calls import record_calls
 from tests.support.forging import Edit, again, false_dealers, other_secrets, signed_otherwise, swallowing
 from tests.support.refusals import refused
 from tests.support.simulator import After, Federation, Outcome, of
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Failed, Recovered, Revealing, disclose_vectors
+from veilsum.protocol.coordinator import revealing as revealing_module
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Evictions, Reveal
-from veilsum.protocol.shamir import LIMB_PRIME, recover_secrets
+from veilsum.protocol.shamir import LIMB_PRIME
 
 
 def revealing(federation: Federation) -> Revealing:
@@ -114,16 +116,10 @@ def test_shares_are_joined_a_slice_at_a_time(federation: Federation, monkeypatch
     whole = federation.after(
         *(reveal(federation, m) for m in ("member-0", "member-2", "member-3", "member-4"))
     )
-    sizes = []
-
-    def noted(positions: Sequence[int], shares: Sequence[bytes]) -> list[bytes]:
-        sizes.append(len(shares[0]))
-        return recover_secrets(positions, shares)
-
-    monkeypatch.setattr("veilsum.protocol.coordinator.revealing.recover_secrets", noted)
+    sizes = record_calls(monkeypatch, revealing_module, "recover_secrets", lambda _, shares: len(shares[0]))
     for limit, expected in ((1, [72] * 5), (2 * 4 * 72, [144, 144, 72])):
         sizes.clear()
-        monkeypatch.setattr("veilsum.protocol.coordinator.revealing.SLICE_BYTES", limit)
+        monkeypatch.setattr(revealing_module, "SLICE_BYTES", limit)
         again_ = federation.after(
             *(reveal(federation, m) for m in ("member-0", "member-2", "member-3", "member-4"))
         )

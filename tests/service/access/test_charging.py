@@ -1,10 +1,9 @@
 """Who is charged for a request."""
 
-from typing import Any
-
 import pytest
 
-from service.http.callers import Caller, Limits
+from service.http.callers import Limits
+from tests.support.calls import record_calls
 from tests.support.party import Party
 from tests.support.refusals import refusal
 from tests.support.serving import Server
@@ -15,19 +14,8 @@ async def test_time_and_bodies_are_charged_to_the_caller_and_a_probe_s_to_nobody
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits: Limits = server.app.state.limits
-    billed, account_for = list[str](), limits.account_for
-    bodies, under_way = list[tuple[str, int]](), limits.under_way
-
-    def billing(caller: Caller, request: Any) -> Any:
-        billed.append(caller.role)
-        return account_for(caller, request)
-
-    def carrying(caller: Caller, request: Any, size: int) -> Any:
-        bodies.append((caller.role, size))
-        return under_way(caller, request, size)
-
-    monkeypatch.setattr(limits, "account_for", billing)
-    monkeypatch.setattr(limits, "under_way", carrying)
+    billed = record_calls(monkeypatch, limits, "account_for", lambda caller, _: caller.role)
+    bodies = record_calls(monkeypatch, limits, "under_way", lambda caller, _, size: (caller.role, size))
     async with server.anonymous() as nobody, server.signing("m-0", formed.keys["m-0"]) as member:
         assert (await nobody.get(rest.HEALTH_PATH)).status_code == 200
         assert billed == []

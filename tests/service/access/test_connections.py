@@ -22,6 +22,7 @@ from service.access.bodies import Pace
 from service.access.connections import Connection
 from service.access.pool import Pool
 from service.routes import rounds
+from tests.support.calls import record_calls
 from tests.support.clients import KEYS
 from tests.support.party import Party
 from tests.support.serving import TOKEN, Server, running, served, wait_until
@@ -390,13 +391,7 @@ async def test_a_stream_ends_with_its_connection_whatever_was_asked_behind_it(
 async def test_a_stream_keeps_nothing_of_what_came_with_its_request(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, body = list[int](), connections._Body
-
-    def noted(content: bytes) -> Any:
-        kept.append(len(content))
-        return body(content)
-
-    monkeypatch.setattr(connections, "_Body", noted)
+    kept = record_calls(monkeypatch, connections, "_Body", len)
     async with running(tmp_path) as server, served(server, http=Connection) as url:
         stream = (await stream_of(party, server)).replace(b"x\r", b"x\r\nContent-Length: 1000000\r")
         reader, writer = await opened(url, stream)

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from service.access.gate import INLINE_HASH_BYTES
 from service.storage.nonces import DELETE_EVERY_S
+from tests.support.calls import record_calls
 from tests.support.party import Party
 from tests.support.refusals import refusal
 from tests.support.serving import TOKEN, Server, Stage, running
@@ -199,14 +200,7 @@ async def test_a_stranger_s_body_is_not_read(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     round_id = await formed.open_round(server)
-    reads: list[str] = []
-    real = Request.stream
-
-    def stream(request: Request) -> Any:
-        reads.append(request.url.path)
-        return real(request)
-
-    monkeypatch.setattr(Request, "stream", stream)
+    reads = record_calls(monkeypatch, Request, "stream", lambda request: request.url.path)
     where = f"/v1/rounds/{round_id}/uploads/m-0"
     body = bytes(1000)
     others = headers(formed, where, body, "PUT", who="m-1")

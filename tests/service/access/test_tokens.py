@@ -15,6 +15,7 @@ from service.coordination.federations import MAX_NUMBER
 from service.storage.database import Database
 from service.storage.dialects import Sqlite
 from service.storage.tables import tokens as stored_tokens
+from tests.support.calls import record_calls
 from tests.support.party import Party
 from tests.support.refusals import refusal, refused
 from tests.support.serving import TOKEN, Server, running
@@ -105,13 +106,7 @@ async def test_a_configured_token_that_is_short_or_can_t_be_sent_is_refused(
 
 
 async def test_tokens_are_compared_in_constant_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: list[tuple[str, str]] = []
-
-    def compare(one: str, other: str) -> bool:
-        compared.append((one, other))
-        return one == other
-
-    monkeypatch.setattr(hmac, "compare_digest", compare)
+    compared = record_calls(monkeypatch, hmac, "compare_digest", lambda *pair: pair)
     assert await allowed(server, "wrong") is False
     assert [len(text) for pair in compared for text in pair] == [64, 64]
 

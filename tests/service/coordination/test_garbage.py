@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.storage.blobs import FileBlobs
-from service.storage.database import Database
+from tests.support.calls import record_calls
 from tests.support.party import Party
 from tests.support.serving import Server, running, wait_until
 
@@ -23,14 +23,7 @@ async def test_what_a_process_deleted_before_it_died_is_vacuumed_and_noted_by_th
         round_id = await party.done(server)
         await wait_until(lambda: not server.coordinator.blobs.list_names("uploads"))
         server.coordinator.blobs.put(f"uploads/{round_id}/m-0/0", b"late")
-    kind, forgotten = type(server.coordinator.database), list[Database]()
-    forget = kind.erase_deleted
-
-    async def counted(database: Database) -> None:
-        forgotten.append(database)
-        await forget(database)
-
-    monkeypatch.setattr(kind, "erase_deleted", counted)
+    forgotten = record_calls(monkeypatch, type(server.coordinator.database), "erase_deleted", id)
     async with running(tmp_path / "data") as server:
         await server.coordinator.catalogue.find_round(round_id)
         await server.tidy(round_id)

@@ -19,6 +19,7 @@ from service.coordination.journal import Journal
 from service.coordination.solving import give_back
 from service.storage.dialects import Sqlite
 from service.storage.tables import events
+from tests.support.calls import record_calls
 from tests.support.party import Party
 from tests.support.serving import Server
 
@@ -106,13 +107,7 @@ async def test_deliveries_are_read_as_they_are_taken(
     round_ = server.live(round_id)
     assert round_.standing is not None
     phase = round_.standing.phase
-    read, true = list[str](), FileShelf.read_delivery
-
-    def noting(self: FileShelf, dealer: str, place: int) -> bytes:
-        read.append(dealer)
-        return true(self, dealer, place)
-
-    monkeypatch.setattr(FileShelf, "read_delivery", noting)
+    read = record_calls(monkeypatch, FileShelf, "read_delivery", lambda _, dealer, __: dealer)
     for size, pieces in ((1, 5), (1 << 17, 1)):
         monkeypatch.setattr(rounds, "LIST_PIECE_BYTES", size)
         found = round_.request_for("m-1")

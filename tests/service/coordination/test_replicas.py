@@ -16,6 +16,7 @@ from service.coordination.rounds import EndedRound
 from service.storage.dialects import Postgres
 from service.storage.tables import cohorts, leases, rounds
 from tests.service.pages.gallery import browser
+from tests.support.calls import record_calls
 from tests.support.party import FOUR, Party
 from tests.support.refusals import refusal
 from tests.support.servers import Servers
@@ -42,15 +43,9 @@ async def test_members_may_talk_to_either(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even both at once: each sends each chunk to both. One cleans up, and both learn of the end."""
-    real, forgotten = Postgres.erase_deleted, list[object]()
-
-    async def forget(database: Postgres) -> None:
-        forgotten.append(database)
-        await real(database)
-
     async with two(tmp_path / "data") as (one, other, both):
         round_id = await party.begun(both)
-        monkeypatch.setattr(Postgres, "erase_deleted", forget)
+        forgotten = record_calls(monkeypatch, Postgres, "erase_deleted", id)
 
         async def upload(member: str) -> None:
             where = f"/v1/rounds/{round_id}/uploads/{member}"

@@ -1,20 +1,19 @@
 """Studies: published once, never rolled back, and refused if members would refuse them; and their runs."""
 
 import asyncio
-from typing import Any
 
 import pytest
 from sqlalchemy import Connection, insert, update
 
 from service.coordination import runs as runs_module
 from service.storage.tables import cohorts, links, studies
+from tests.support.calls import record_calls
 from tests.support.party import Party
 from tests.support.refusals import refusal
 from tests.support.serving import Server, carry_out
 from tests.support.simulator import After
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import NO_CONTEXT, Link, Study
-from veilsum.protocol.opening_rules import next_step
 from veilsum.protocol.rest import RunsView
 
 
@@ -170,13 +169,9 @@ async def test_each_run_is_read_from_the_attempts_of_its_own_period(
         connection.execute(insert(links), chain)
 
     await server.coordinator.database.write(store)
-    looked_through = list[int]()
-
-    def counted(question: Any, period: str, links: Any, outcomes: Any, **run: Any) -> str | None:
-        looked_through.append(len(links))
-        return next_step(question, period, links, outcomes, **run)
-
-    monkeypatch.setattr(runs_module, "next_step", counted)
+    looked_through = record_calls(
+        monkeypatch, runs_module, "next_step", lambda _question, _period, links, *_, **__: len(links)
+    )
     assert [run.over for run in (await runs(server, party)).runs] == [True] * 60
     assert looked_through == [1] * 60
 

@@ -5,7 +5,6 @@ import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +13,8 @@ from sqlalchemy import insert, select
 
 from service.coordination import summing
 from service.coordination.summing import DamagedRangeError, Memory, Summing, chunk_name
-from service.storage.blobs import Blobs
 from service.storage.tables import sums
+from tests.support.calls import record_calls
 from tests.support.forging import complaining
 from tests.support.party import Party
 from tests.support.refusals import refused
@@ -53,14 +52,7 @@ def room_for(server: Server, size: int, monkeypatch: pytest.MonkeyPatch) -> Memo
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record whose chunks are read from storage."""
-    read, true = list[str](), summing.read_chunk
-
-    def reading(blobs: Blobs, name: str, member: str, *chunk: Any) -> bytes:
-        read.append(member)
-        return true(blobs, name, member, *chunk)
-
-    monkeypatch.setattr(summing, "read_chunk", reading)
-    return read
+    return record_calls(monkeypatch, summing, "read_chunk", lambda _blobs, _name, member, *_: member)
 
 
 async def test_uploads_are_added_up_while_others_are_still_to_come(
@@ -284,14 +276,8 @@ async def test_a_range_is_not_begun_again_once_the_round_has_ended(
 ) -> None:
     """Its rows are deleted then; a process that looked at the round just before the end finds none."""
     round_id = await formed.open_round(server)
-    found, unmasked = server.live(round_id).summing, list[Recovered]()
-    true = Summing.unmask_range
-
-    async def unmask(self: Summing, part: int, recovered: Recovered) -> None:
-        unmasked.append(recovered)
-        await true(self, part, recovered)
-
-    monkeypatch.setattr(Summing, "unmask_range", unmask)
+    found = server.live(round_id).summing
+    unmasked = record_calls(monkeypatch, Summing, "unmask_range", lambda *arguments: arguments[-1])
     assert (await formed.play(server, round_id))["state"] == "done"
     await server.tidy(round_id)
     for part in found.parts:

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
+from service.coordination import standing
 from service.http.callers import ADDRESS_ALLOWANCE, CALLER_ALLOWANCE, Limits
 from service.routes import rounds
+from tests.support.calls import record_calls
 from tests.support.party import Party
 from tests.support.serving import Server, running, wait_until
-from veilsum.protocol.attempt import Attempt
-from veilsum.protocol.rest import SpecView
-from veilsum.study.views import spec_view
 
 
 def open_streams(server: Server) -> int:
@@ -33,13 +32,7 @@ async def test_what_all_watch_is_made_once(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     round_id = await formed.open_round(server)
-    made = list[int]()
-
-    def counted(attempt: Attempt) -> SpecView:
-        made.append(1)
-        return spec_view(attempt)
-
-    monkeypatch.setattr("service.coordination.standing.spec_view", counted)
+    made = record_calls(monkeypatch, standing, "spec_view", id)
     streams = await opened(server, f"/v1/rounds/{round_id}/events", 10)
     await formed.play(server, round_id)
     texts = {(await asyncio.wait_for(stream, 120)).text.splitlines()[-2] for stream in streams}

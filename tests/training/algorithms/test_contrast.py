@@ -3,8 +3,9 @@ from math import exp, log
 import pytest
 import torch
 
+from tests.support.calls import record_calls
 from tests.training.conftest import EXTRACTOR, linear_model, site_of
-from training.algorithms.base import Batch, Site, State
+from training.algorithms.base import Batch, Site
 from training.algorithms.features import FeatureDiscrepancy, ModelContrastive, squared_mmd
 from training.heads import Classifier
 
@@ -48,13 +49,7 @@ def test_features_under_fixed_weights_are_computed_once_a_round(
     term: ModelContrastive | FeatureDiscrepancy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = site_of(linear_model(), X, Y, received={EXTRACTOR: -TURNED}, memory={EXTRACTOR: TURNED})
-    features, looks = Classifier.features_under, list[int]()
-
-    def look(self: Classifier, weights: State, x: torch.Tensor) -> torch.Tensor:
-        looks.append(len(x))
-        return features(self, weights, x)
-
-    monkeypatch.setattr(Classifier, "features_under", look)
+    looks = record_calls(monkeypatch, Classifier, "features_under", lambda *arguments: len(arguments[-1]))
     models = 2 if isinstance(term, ModelContrastive) else 1
     for rows in (torch.tensor([1, 1]), torch.tensor([1, 0]), torch.tensor([0, 0])):
         x, y = X[rows], Y[rows]

@@ -5,6 +5,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.support.calls import record_calls
 from training.data.catalogue import load_dataset
 from training.data.folder import DataError
 from training.data.pictures import hold_out
@@ -51,14 +52,7 @@ def test_the_names_of_an_archive_are_gone_through_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack(tmp_path)
-    asked = []
-    namelist = zipfile.ZipFile.namelist
-
-    def counted(archive: zipfile.ZipFile) -> list[str]:
-        asked.append(archive)
-        return namelist(archive)
-
-    monkeypatch.setattr(zipfile.ZipFile, "namelist", counted)
+    asked = record_calls(monkeypatch, zipfile.ZipFile, "namelist", id)
     load_dataset("tinyimagenet", tmp_path, checksums={})
     assert len(asked) == 1
 
