@@ -46,7 +46,6 @@ def decompress(polys: Ints, bits: int) -> Ints:
 
 def sample_ntt(seed: bytes) -> Ints:  # algorithm 7; appendix B allows a limit of 280 times 3 bytes or more
     words = split(shake_128(seed).digest(1344), 12)
-    words = split(shake_128(seed).digest(1344), 12)
     return words[words < Q][:256]
 
 
