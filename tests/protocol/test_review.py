@@ -1,16 +1,18 @@
 """Flaws found by hostile reviews: the attack as it was made, and its outcome now."""
 
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.protocol.transcripts import Chatty, find, kinds, named, verdict
+from tests.protocol.transcripts import find, kinds, named, verdict
 from tests.support.forging import again, false_dealers, other_secrets, signed_otherwise
 from tests.support.refusals import refused
 from tests.support.simulator import After, Federation
-from veilsum.protocol.coordinator import Failed, Freezing, Recovered, Revealing
+from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Freezing, Recovered, Revealing
+from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Evictions, Message, Refusal, Reveal, Vote
 from veilsum.protocol.replay import UploadStanding, replay_transcript
 from veilsum.protocol.transcript import Accusation, Transcript
@@ -21,33 +23,31 @@ from veilsum.protocol.transcript import Accusation, Transcript
 # A guilty party hid what proved it false behind something harmless that was refused for the same cause
 
 
-def test_a_reveal_of_the_wrong_shape_hides_no_reveal_for_another_outcome() -> None:
-    class Hiding(Chatty):
-        def lies(self, message: Message) -> tuple[Message, ...]:
-            if not isinstance(message, Reveal):
-                return ()
-            key = self.keys[self.liar]
-            return again(message, key, runs=()), again(message, key, outcome=bytes(32))
+@pytest.mark.parametrize(
+    ("form", "harmless", "cause"),
+    [
+        (Reveal, lambda reveal, key: [again(reveal, key, runs=())], "reveal-misshapen"),
+        (Vote, lambda vote, key: [vote, signed_otherwise(vote, key)], "already-voted"),
+    ],
+    ids=["a reveal of the wrong shape", "a vote signed anew"],
+)
+def test_what_is_refused_for_the_same_cause_hides_no_answer_for_another_outcome(
+    form: type[Reveal | Vote], harmless: Callable[[Any, SigningKey], list[Message]], cause: str
+) -> None:
+    class Hiding(Federation):
+        def take_reply(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
+            if member == "member-1" and isinstance(reply, form):
+                key = self.keys[member]
+                for each in (*harmless(reply, key), again(reply, key, outcome=bytes(32))):
+                    phase = super().take_reply(phase, member, each)
+            return super().take_reply(phase, member, reply)
 
     federation = Hiding(6)
     federation.run_round()
     assert isinstance(federation.phase, Recovered)
-    assert named(verdict(federation)) == {(("member-1",), "reveal-misshapen")}
-    assert kinds(federation.transcript).count("RevealSummary") == 5  # t = 4, and the lie
-
-
-def test_a_vote_signed_anew_hides_no_vote_for_another_outcome() -> None:
-    class Hiding(Chatty):
-        def lies(self, message: Message) -> tuple[Message, ...]:
-            if not isinstance(message, Vote):
-                return ()
-            key = self.keys[self.liar]
-            return message, signed_otherwise(message, key), again(message, key, outcome=bytes(32))
-
-    federation = Hiding(6)
-    federation.run_round()
-    assert isinstance(federation.phase, Recovered)
-    assert named(verdict(federation)) == {(("member-1",), "already-voted")}
+    assert named(verdict(federation)) == {(("member-1",), cause)}
+    kind = "RevealSummary" if form is Reveal else "Vote"
+    assert kinds(federation.transcript).count(kind) == 5  # t = 4, and the lie
 
 
 def refusal(federation: Federation, member: str, **changes: Any) -> Refusal:

@@ -93,23 +93,6 @@ class Insistent(Federation):
         return phase if other is None else super().take_reply(phase, member, other)
 
 
-class Chatty(Federation):
-    """A federation in which one member sends several messages where others send one."""
-
-    liar = "member-1"
-
-    def lies(self, message: Message) -> tuple[Message, ...]:
-        """Return the liar's additional messages."""
-        del message
-        return ()
-
-    def take_reply(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
-        before = self.lies(reply) if member == self.liar else ()
-        for each in before:
-            phase = super().take_reply(phase, member, each)
-        return super().take_reply(phase, member, reply)
-
-
 def equivocating(liar: str, form: type[Message], **changes: Any) -> Insistent:
     """Return a federation of five in which the liar also signs a second message of this type."""
     federation = Insistent(5)
