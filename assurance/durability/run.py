@@ -32,6 +32,9 @@ ACKNOWLEDGED = re.compile(
 SHOWN_AT = re.compile(r"^.*?(?=/cards/|/pairings/|/answers$|/chunks/|$)")
 """Prefix of a request's path at which its effect can be seen afterwards."""
 CARELESS = ("fsync", "fdatasync", "folders")
+MEMBERS = 4
+SEEDS = 3
+"""How often power cuts keep some of what is not synced."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,11 @@ class Cut:
     folder: Path
 
 
-async def record(folder: Path, members: int) -> Path:
+async def record(folder: Path) -> Path:
     """Play a round under strace; return the file of its calls, next to the folder `data`."""
     trace = folder / "trace"
     (folder / "data").mkdir(mode=0o700)
-    party = Party(tuple(f"m-{index}" for index in range(members)))
+    party = Party(tuple(f"m-{index}" for index in range(MEMBERS)))
     # uvloop reads and writes sockets like files; asyncio's calls can be told apart.
     environment = {"VEILSUM_RESUME_GRACE_S": "0", "UVICORN_LOOP": "asyncio"}
     process = Process(folder / "data", environment, command(trace))
@@ -118,17 +121,17 @@ async def lost(found: Sequence[Cut]) -> list[str]:
     return [text for cut in found if (text := await forgotten(cut)) is not None]
 
 
-async def campaign(folder: Path, members: int, seeds: int) -> dict[str, Any]:
+async def campaign(folder: Path) -> dict[str, Any]:
     """Record a round, check its power cuts, then repeat the check with each kind of sync left out."""
     begun = time.monotonic()
-    trace = await record(folder, members)
+    trace = await record(folder)
     found = cuts(trace, folder / "data", folder / "cuts")
     by_kind = Counter(
         re.sub(r"/[0-9a-f]{16,}|/m-\d+|/\d+", "/…", cut.answer.path.partition("?")[0]) for cut in found
     )
     faults, acknowledged = await lost(found), len(found)
     torn = 0
-    for seed in range(seeds):
+    for seed in range(SEEDS):
         some = cuts(trace, folder / "data", folder / f"torn-{seed}", every=5, chance=Random(seed))
         torn += len(some)
         faults += await lost(some)
@@ -148,17 +151,12 @@ async def campaign(folder: Path, members: int, seeds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--members", type=int, default=4)
-    parser.add_argument(
-        "--seeds", type=int, default=3, help="power cuts that keep some of what is not synced"
-    )
-    chosen = parser.parse_args()
+    chosen = arguments(__doc__).parse_args()
     if shutil.which("strace") is None:
         sys.exit("strace is needed: apt-get install strace")
     logs.configure_logs(quiet=True)
     with tempfile.TemporaryDirectory() as folder:
-        found = asyncio.run(campaign(Path(folder), chosen.members, chosen.seeds))
+        found = asyncio.run(campaign(Path(folder)))
     report(
         found,
         chosen.output,

@@ -20,7 +20,7 @@ SENDING = re.compile(r"/(?:[0-9a-f]{64}|m-\d|\d)$")
 async def test_nothing_is_acknowledged_before_it_is_on_the_disk(tmp_path: Path) -> None:
     if shutil.which("strace") is None:
         lacking("strace is not installed")
-    trace = await record(tmp_path, members=4)
+    trace = await record(tmp_path)
     found = cuts(trace, tmp_path / "data", tmp_path / "cuts")
     kinds = [SENDING.sub("", cut.answer.path.partition("?")[0]).rpartition("/")[2] for cut in found]
     sent = Counter(kinds)

@@ -254,11 +254,11 @@ class Plan:
         plays: the games, in turn.
     """
 
-    times: int
-    random: int
-    rounds: int
-    flips: int
-    limit_s: float
+    times: int = 10
+    random: int = 600
+    rounds: int = 80
+    flips: int = 300
+    limit_s: float = float("inf")
     plays: tuple[type[Game], ...] = GAMES
 
     def end_s(self) -> float:

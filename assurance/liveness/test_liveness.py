@@ -13,7 +13,7 @@ from assurance.liveness.world import KINDS
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_runs_end_whatever_happens_to_their_processes(tmp_path: Path) -> None:
-    found = asyncio.run(campaign(tmp_path, len(KINDS), first_seed=0, abreast=len(KINDS), limit_s=600.0))
+    found = asyncio.run(campaign(tmp_path, len(KINDS), first_seed=0, abreast=len(KINDS)))
     assert not found["faults"]
     assert set(found["by_kind"]) == set(KINDS)
     assert set(found["network_faults_done"]) == set(Fault)

@@ -16,17 +16,14 @@ DIM, DRAWS = 64, 3
 
 
 def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--dim", type=int, default=DIM)
-    parser.add_argument("--draws", type=int, default=DRAWS)
-    given = parser.parse_args()
+    given = arguments(__doc__).parse_args()
     torch.set_num_threads(1)
     table = Table(
         "attack", "features", "setting", "expected", "rows", "recovered", "by chance", "cosine", "chance", ""
     )
     figures = []
-    for scenario in list_scenarios(given.dim):
-        found = scenario.measure(given.draws)
+    for scenario in list_scenarios(DIM):
+        found = scenario.measure(DRAWS)
         held = scenario.holds(found)
         numbers = (
             f"{found.rows}",
@@ -44,7 +41,7 @@ def main() -> None:
         )
     Console(stderr=True, width=180).print(table)
     report(
-        {"dim": given.dim, "draws": given.draws, "figures": figures},
+        {"dim": DIM, "draws": DRAWS, "figures": figures},
         given.output,
         sound=all(each["holds"] for each in figures),
     )
