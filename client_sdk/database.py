@@ -249,6 +249,8 @@ class StateDatabase:
         self.path.touch(0o600)
         with self._translate_errors(), closing(self._open_connection(made=False)) as db, db:
             db.execute("BEGIN IMMEDIATE")
+            if db.execute("PRAGMA user_version").fetchone() != (0,):
+                raise Misuse(f"another process has just made {self.path}: run the same command again")
             for statement in _TABLES_SQL.split(";"):
                 db.execute(statement)
             yield db

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_sdk.database import STATE_FILE
+from client_sdk.database import STATE_FILE, StateDatabase
 from client_sdk.errors import IdentityError, Misuse, StateError
 from client_sdk.identity import Identity
 from client_sdk.member import Member
@@ -48,6 +48,17 @@ def test_an_identity_is_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(IdentityError, match="already"):
         Identity.create(tmp_path, "m")
     assert first.public
+
+
+def test_a_state_that_another_process_makes_meanwhile_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.create(tmp_path, "m")
+    state = (tmp_path / "state" / STATE_FILE).read_bytes()
+    monkeypatch.setattr(StateDatabase, "is_made", False)  # as this process saw it
+    with pytest.raises(Misuse, match="another process"):
+        Store.create(tmp_path, "m")
+    assert (tmp_path / "state" / STATE_FILE).read_bytes() == state
 
 
 @pytest.mark.parametrize(
