@@ -91,9 +91,12 @@ class CanaryPack:
             raise Misuse(f"canary pack: {first_fault(error)}") from error
         _check_header(header)
         arrays = {name: self.slips[name] for name in header.slips}
-        _set_field(self, "features", _as_features(_FEATURES, given, header))
-        _set_field(self, "slips", {name: _as_features(name, each, header) for name, each in arrays.items()})
-        _set_field(self, "_header", header)
+        # Frozen: fields are set only while it is being made.
+        object.__setattr__(self, "features", _as_features(_FEATURES, given, header))
+        object.__setattr__(
+            self, "slips", {name: _as_features(name, each, header) for name, each in arrays.items()}
+        )
+        object.__setattr__(self, "_header", header)
 
     def to_bytes(self) -> bytes:
         """Encode as an archive; equal packs give equal bytes. Raises Misuse if it is larger than `PACK_BYTES_MAX`."""
@@ -233,7 +236,3 @@ def _read_entries(archive: zipfile.ZipFile, size: int) -> dict[str, bytes]:
     if sum(entry.file_size for entry in entries) > size:
         raise ValueError("its entries overlap")
     return {entry.filename: archive.read(entry) for entry in entries}
-
-
-def _set_field(pack: CanaryPack, name: str, value: object) -> None:
-    object.__setattr__(pack, name, value)  # frozen: only while it is being made
