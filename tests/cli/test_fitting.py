@@ -76,11 +76,25 @@ def test_columns_of_several_files_are_matched_by_name(cli: Cli) -> None:
 
 
 def test_a_class_without_records_is_named_and_never_answered(cli: Cli) -> None:
-    # The last record scores below zero in the only class that there is: the zeros of an empty one would win.
-    path = write("x.npz", np.array([[1.0, 0], [1, 0], [-1, 0]]), np.ones(3, int))
-    said = cli.json("calibrate", path, "--held-out", path)
+    # The held-out record scores below zero in both classes that there are: the zeros of an empty one would win.
+    features = np.array([[1, 0.1], [0.1, 1], [1, -0.1], [-0.1, 1], [0.9, 0.1], [0.1, 0.8]])
+    path, other = (
+        write("x.npz", features, np.array([1, 2] * 3)),
+        write("y.npz", np.array([[-1, -0.8]]), np.array([2])),
+    )
+    said = cli.json("calibrate", path, "--held-out", other, "--head", "lda")
     assert said["empty_classes"] == [0]
     assert said["accuracy"] == 1
+
+
+@pytest.mark.parametrize("label", [0, 1, "benign"])
+def test_records_of_one_class_are_refused_before_any_work(cli: Cli, label: Any) -> None:
+    path = write("x.npz", np.random.default_rng(0).normal(size=(60, 2)), np.array([label] * 60))
+    privacy = ("privacy", "--records", 60, "--dim", 2, "--classes", 2, "--members", 3, "--epsilon", 1)
+    for words in (("calibrate", path), ("pilot", path, "--members", 3), (*privacy, "--features", path)):
+        error = cli(*words).error
+        assert error.startswith("x.npz")
+        assert "1 class," in error
 
 
 def test_hold_out_records_of_classes_that_were_not_fitted_are_counted_aloud(cli: Cli) -> None:

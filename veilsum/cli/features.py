@@ -183,7 +183,8 @@ def class_keys(parts: Sequence[FileRecords]) -> list[str]:
                         f"labels are numbers, but the one in row {row} (counted from 0) is not a class index from 0 to {LABEL_CLASSES_MAX - 1}: "
                         "number the classes from 0, leave missing labels empty, or write class keys as text"
                     )
-        return [f"class-{index}" for index in range(max([1, *map(int, labels)]) + 1)]
+        if len(labels) != 1:  # without any label, each command says which rows it can't use
+            return [f"class-{index}" for index in range(max([1, *map(int, labels)]) + 1)]
     keys = sorted(labels)
     if not 2 <= len(keys) <= LABEL_CLASSES_MAX:
         raise Misuse(
