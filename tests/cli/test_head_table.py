@@ -54,6 +54,20 @@ def test_a_class_has_its_own_name_in_the_table(cli: Cli, monkeypatch: pytest.Mon
         assert name in said
 
 
+def test_a_recall_of_few_records_is_named_and_its_advice_is_no_certainty(cli: Cli) -> None:
+    path = write_records(*rare_positives(0.01, 1500))
+    words = ("calibrate", path, "--held-out", 0.2)
+    [rare] = cli.json(*words)["rare"]
+    said = cli(*words).err
+    assert rare["positives"] < 10
+    assert f"class-1 ({rare['positives']})" in said
+    assert "more records, use" in said
+    assert "chosen on these" in said
+    many = cli("calibrate", write_records(*rare_positives(0.09, 5000)), "--held-out", 0.3).err
+    assert "--prior uniform" in many
+    assert "class-1 (" not in many
+
+
 def test_where_every_class_is_common_nothing_is_advised(cli: Cli) -> None:
     path = write_records(*rare_positives(0.5, 300))
     done = cli("calibrate", path, "--held-out", 0.3)

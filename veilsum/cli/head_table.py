@@ -1,5 +1,6 @@
 """Heads that follow from the same sums, side by side on hold-out records: for `veilsum calibrate` and `veilsum pilot`."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -8,10 +9,12 @@ import numpy as np
 
 from client_sdk.comparison import Detection, Judgement, detect_class
 from veilsum.calibration import CalibrationError, FFCStatistics, Head, solve_lda
+from veilsum.calibration.judge import FINE_LIMIT, INTERVAL_ERRORS
 from veilsum.calibration.rows import Floats
 from veilsum.cli.console import print_note, print_table
 from veilsum.cli.features import Features, Labels
 from veilsum.cli.judged_report import RARE_POSITIVES
+from veilsum.cli.read_report import list_some
 from veilsum.protocol.forms import count_noun
 
 RIDGE, BALANCED_LDA = "ridge", "LDA, equal priors"
@@ -104,8 +107,23 @@ class HeadTable:
         """Print the table, and what to use if classes are rare. `how_to_balance` says how to get LDA with equal priors."""
         records = self.judged[self.first].records
         print_table(f"Heads side by side, on {records:,} hold-out records", [*self._list_rows()])
-        for sentence in self._advise_on_rare(how_to_balance):
+        unsure = [*self._list_unsure()]
+        for sentence in self._advise_on_rare(how_to_balance, sure=not unsure):
             print_note(sentence)
+        if unsure:
+            print_note(
+                f"Too few hold-out records for the recall of {list_some(unsure)}: it may be off by more than "
+                f"{100 * INTERVAL_ERRORS * FINE_LIMIT:.0f} points. Judge on more records before you choose a head."
+            )
+
+    def _list_unsure(self) -> Iterator[str]:
+        """Yield classes, with their records, of which some head's recall has a larger standard error than a judgement would state."""
+        for of_class in zip(*(each.recalls for each in self.judged.values()), strict=True):
+            records = of_class[0].records
+            # With a right and a wrong record more: of few records, all right, the variance is not 0.
+            soft = [(each.recall * records + 1) / (records + 2) for each in of_class]
+            if max(math.sqrt(share * (1 - share) / records) for share in soft) > FINE_LIMIT:
+                yield f"{self.names[of_class[0].label]} ({records:,})"
 
     def _list_rows(self) -> Iterator[dict[str, str]]:
         for name, judged in self.judged.items():
@@ -126,7 +144,7 @@ class HeadTable:
                 row["lowest_recall"] = f"{_format_percent(worst.recall)} ({self.names[worst.label]})"
             yield row
 
-    def _advise_on_rare(self, how_to_balance: str) -> Iterator[str]:
+    def _advise_on_rare(self, how_to_balance: str, *, sure: bool) -> Iterator[str]:
         if not self.rare:
             return
         first, lda = self.judged[self.first], self.judged.get(BALANCED_LDA)
@@ -139,13 +157,14 @@ class HeadTable:
             yield (
                 f"{name}: {each.positives:,} of {first.records:,} records. Taking the class with the highest score, {found}. "
                 f"With a threshold of {each.threshold:+.3g} on {self.first}'s score minus the highest other score, "
-                f"{_format_count(each.threshold_recall, each.positives)} are found, with {_format_percent(each.false_alarms)} false alarms among the other records."
+                f"{_format_count(each.threshold_recall, each.positives)} are found, with {_format_percent(each.false_alarms)} false alarms among the other records. "
+                "The threshold was chosen on these records."
             )
         if (more := len(self.rare) - _RARE_SHOWN_MAX) > 0:
             yield f"{count_noun(more, 'more class', 'more classes')} that {self.first} never predicts: see --json."
         if lda is not None and lda.balanced_accuracy > first.balanced_accuracy:
             yield (
-                f"Use LDA with equal priors (balanced accuracy {_format_percent(lda.balanced_accuracy)}, {self.first} {_format_percent(first.balanced_accuracy)}), or a "
+                f"{'Use' if sure else 'If that holds on more records, use'} LDA with equal priors (balanced accuracy {_format_percent(lda.balanced_accuracy)}, {self.first} {_format_percent(first.balanced_accuracy)}), or a "
                 f"threshold chosen on hold-out records. {how_to_balance}"
             )
         else:
