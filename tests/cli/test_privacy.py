@@ -74,6 +74,7 @@ def test_a_table_is_tried_as_its_study_standardises_it(cli: Cli, tmp_path: Path)
 def test_every_recipe_shares_one_budget(recipe: str, cli: Cli) -> None:
     said = cli.json(*WORDS, "--records", 50_000, "--epsilon", 2, "--recipe", recipe)
     assert list(said["steps"]) == [step for step, _ in RECIPES[recipe]]
+    assert all(0 < epsilon <= 2 for epsilon in said["steps"].values())
     assert said["epsilon"] == 2
     width = 64 + 1  # with the constant
     numbers = {"mean": 64 + 1, "sum": width * (width + 1) // 2 + width * 10}  # member: Noise, of 48 bits each

@@ -124,12 +124,13 @@ def privacy(
         "sigma_of_the_sum": made.sums.mechanism.sigma,
         "sigma_when_all_are_summed": made.sums.deviation,
         "expected_error_of_the_mean": made.mean_error,
-        "steps": {step: f"ε = {each.epsilon:.3g}" for step, each in made.rounds.items()},
+        "steps": {step: each.epsilon for step, each in made.rounds.items()},
         "upload_bytes": sum(each.elements for each in made.rounds.values()) * NOISY_BITS // 8,
         "needed_for_a_sum": quorum.survivors_min,
         "may_collude": against,
     }
-    print_values(values, "A noisy study", scripts={"read": read, **values} if read else values)
+    shown = {**values, "steps": {step: f"ε = {each.epsilon:.3g}" for step, each in made.rounds.items()}}
+    print_values(shown, "A noisy study", scripts={"read": read, **values} if read else values)
     if made.headroom < RARE_HEADROOM:
         print_note(
             f"Always answering the largest class is right in {made.largest:.1%} of these records, so accuracy says little. Look at the recall of "
