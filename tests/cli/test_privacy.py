@@ -26,6 +26,17 @@ def test_a_plan_says_what_a_study_costs_and_loses(cli: Cli) -> None:
     assert least <= weak["expected_points_lost"] <= most
 
 
+@pytest.mark.parametrize(
+    ("records", "epsilon", "end"),
+    [(100, 0.1, "first"), (5_000, 0.5, ""), (100_000, 4, "last"), (1_000_000, 8, "last")],
+)
+def test_an_estimate_at_an_end_of_its_table_is_named(
+    cli: Cli, records: int, epsilon: float, end: str
+) -> None:
+    said = cli(*WORDS, "--records", records, "--epsilon", epsilon).err
+    assert re.findall("(first|last) row", said) == [end] * bool(end)
+
+
 def test_the_guide_to_tables_shows_what_the_command_prints(cli: Cli) -> None:
     _, _, after = GUIDE.read_text("utf-8").partition("$ veilsum privacy ")
     options, _, rest = after.partition("\n")

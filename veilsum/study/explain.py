@@ -238,9 +238,12 @@ def _explain_costs(question: Question) -> Iterator[str]:
         yield f"No cohort can run this study: {error}."
         return
     median, least, most = planned.expected_loss()
+    more = (
+        "With more rows these figures stay the same" if planned.table_end == "last" else "More rows lose less"
+    )
     yield (
         f"With {rows:,} rows ({question.records.least:,} of each member) in classes of one size, heads lost {median:g} points of accuracy in the "
-        f"median of similar problems, and from {least:g} to {most:g} in 95 % of them. More rows lose less; for uneven classes see `veilsum privacy`."
+        f"median of similar problems, and from {least:g} to {most:g} in 95 % of them. {more}; for uneven classes see `veilsum privacy`."
     )
 
 

@@ -168,6 +168,15 @@ def test_an_interval_exceeds_the_table_by_its_margins_and_not_the_headroom(
     assert made.expected_loss(recipe) == (round(median, 1), round(low, 1), round(high, 1))
 
 
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_an_estimate_at_an_end_of_the_table_says_at_which(recipe: str) -> None:
+    second, last = LOSSES_BY_RECIPE[recipe][1][0], LOSSES_BY_RECIPE[recipe][-1][0]
+    for records in (100, 5_000, 20_000, 40_000, 10**6):
+        made = planned(records, 32, 4, recipe=recipe, epsilon=0.7)
+        expected = "first" if made.ratio < second else "last" if made.ratio >= last else None
+        assert made.table_end == expected
+
+
 def test_a_larger_class_takes_more_records_for_the_same_verdict() -> None:
     even, uneven = (
         planned(1_000, 32, 2, recipe=MOST_ACCURATE_RECIPE, epsilon=0.5, largest=largest)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self, TypedDict, Unpack
+from typing import Literal, Self, TypedDict, Unpack
 
 from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.privacy.accountant import gdp_epsilon, gdp_mu
@@ -180,6 +180,14 @@ class Plan:
 
     def _look_up(self, recipe: str) -> tuple[float, float, float, float]:
         return next(row for row in reversed(LOSSES_BY_RECIPE[recipe]) if self.ratio >= row[0])
+
+    @property
+    def table_end(self) -> Literal["first", "last"] | None:
+        """The table's row that holds the ratio, if it is the first or the last: every smaller, or larger, ratio has the same figures."""
+        rows = LOSSES_BY_RECIPE[self.recipe]
+        if self.ratio < rows[1][0]:
+            return "first"
+        return "last" if self.ratio >= rows[-1][0] else None
 
     @property
     def outlook(self) -> Outlook:

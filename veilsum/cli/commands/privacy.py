@@ -10,10 +10,15 @@ from veilsum.cli.options import Standardise, add_table_options
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
+    from veilsum.calibration.privacy.plan import Plan
     from veilsum.calibration.rows import Floats, Integers
     from veilsum.cli.tables import TableFormat
 
 _FEATURES_MIN = 500
+_END_SENTENCES = {
+    "first": "The expected loss is from the first row of a table of measurements: studies with more noise get the same figures, and may lose more.",
+    "last": "The expected loss is from the last row of a table of measurements: studies with less noise get the same figures, and may lose less.",
+}
 
 
 @add_table_options
@@ -52,7 +57,7 @@ def privacy(
     """
     from collections import Counter
 
-    from veilsum.calibration.privacy.plan import RARE_HEADROOM, plan
+    from veilsum.calibration.privacy.plan import plan
     from veilsum.calibration.privacy.trial import TRIAL_OFF_BY, try_recipe
     from veilsum.protocol.sizing import size_cohort
     from veilsum.protocol.study import (
@@ -131,6 +136,15 @@ def privacy(
     }
     shown = {**values, "steps": {step: f"ε = {each.epsilon:.3g}" for step, each in made.rounds.items()}}
     print_values(shown, "A noisy study", scripts={"read": read, **values} if read else values)
+    _note_limits(made)
+
+
+def _note_limits(made: "Plan") -> None:
+    """Say where the estimate, or accuracy itself, tells little."""
+    from veilsum.calibration.privacy.plan import RARE_HEADROOM
+
+    if made.table_end is not None:
+        print_note(_END_SENTENCES[made.table_end])
     if made.headroom < RARE_HEADROOM:
         print_note(
             f"Always answering the largest class is right in {made.largest:.1%} of these records, so accuracy says little. Look at the recall of "
