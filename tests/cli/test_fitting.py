@@ -243,6 +243,15 @@ def test_what_cannot_be_is_refused(words: tuple[object, ...], cli: Cli, files: l
     assert not Path("head.safetensors").exists()
 
 
+@pytest.mark.parametrize("share", ["20%", "20 %", "0,2", "1.5"])
+def test_a_share_that_is_written_otherwise_is_refused_with_how_to_write_it(
+    share: str, cli: Cli, files: list[Path]
+) -> None:
+    error = cli("calibrate", *files, "--held-out", share).error
+    assert error.startswith(f"--held-out {share}:")
+    assert " 0.2," in error
+
+
 def test_other_class_shares_keep_the_temperature(cli: Cli) -> None:
     # The hold-out set has the old shares: its own temperature would undo the shift.
     rng = np.random.default_rng(0)

@@ -1,6 +1,8 @@
 """Read features, labels and ids from .npz, .safetensors, .parquet, .csv and .tsv files. Tables need pyarrow."""
 
 import hashlib
+import math
+import re
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +32,8 @@ LABEL_CLASSES_MAX = 65_535
 _HOLD_OUT_DRAWS = 1 << 32
 _ARRAY_NAMES = ("features", "labels", "ids")
 _RECORD_COLUMN = b"veilsum calibration record 2 "
+_OTHER_SHARE = re.compile(r"\d+([.,]\d+)?\s*%|\d+,\d+")
+"""Percentages, and shares with a decimal comma."""
 _PLAIN = TableFormat()
 
 
@@ -227,9 +231,11 @@ def held_out_from(given: str | None) -> float | Path | None:
     try:
         share = float(given)
     except ValueError:
-        return Path(given)
+        if not _OTHER_SHARE.fullmatch(given):
+            return Path(given)
+        share = math.nan
     if not 0 < share < 1:
-        raise Misuse(f"--held-out {given}: expected a share between 0 and 1, or a file")
+        raise Misuse(f"--held-out {given}: expected a share between 0 and 1, such as 0.2, or a file")
     return share
 
 
