@@ -67,6 +67,7 @@ HINTS: dict[str, tuple[list[str], str]] = {
     "several by a bar": (["a", "b", "a|b"], r"10 rows .*'\|'"),
     "several by a comma": (["oedema", "effusion", '"oedema, effusion"'], "10 rows .*','"),
     "a name with a comma": (["carcinoma", '"carcinoma, NOS"', "none"], ""),
+    "numbered from 1": (["1", "2", "3"], "class-0 .* 1 less"),
     "indices": (["0", "1", "3"], ""),
 }
 
@@ -79,6 +80,12 @@ def test_labels_that_look_like_a_mistake_are_hinted_at(cli: Cli, case: str) -> N
     if hint:
         assert re.search(hint, read["hints"][0])
         assert f"Hint: a.csv: {read['hints'][0]}" in cli("calibrate", "a.csv", "--held-out", 0.3).err
+
+
+def test_a_file_without_the_first_class_is_not_taken_for_one_that_counts_from_1(cli: Cli) -> None:
+    write_table(["0", "1", "2"] * 10).rename("b.csv")
+    found = cli.json("calibrate", write_table(["1", "2"] * 10), "b.csv")["read"]
+    assert [each["hints"] for each in found] == [[], []]
 
 
 def test_labels_that_are_values_of_records_are_not_shown(cli: Cli) -> None:

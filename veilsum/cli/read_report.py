@@ -108,9 +108,10 @@ def report_files(
 ) -> list[dict[str, Any]]:
     """Print a report on each file on stderr, and return them for scripts: with `--json` they belong into the command's object."""
     found = list[dict[str, Any]]()
+    of_all = tuple(_numbering_hints(records, classes or ()))
     for path, each in zip(paths, records, strict=True):
         report = ReadReport.of_records(str(path), each, classes)
-        report = replace(report, hints=(*_id_hints(each), *report.hints))
+        report = replace(report, hints=(*_id_hints(each), *report.hints, *of_all))
         found.append(report.values)
         for line in () if JSON_OUTPUT.get() else report.render_lines():
             print_note(line)
@@ -131,6 +132,16 @@ def _id_hints(records: FileRecords) -> Iterator[str]:
         column = records.features[:, place]
         if len(np.unique(column)) == rows and (column == np.trunc(column)).all():
             yield f"column {name!r} holds a different whole number in each row, and is read as a feature: if it identifies records, name it by --id-column"
+
+
+def _numbering_hints(parts: Sequence[FileRecords], classes: Sequence[str]) -> Iterator[str]:
+    """Yield that the labels of all files may count classes from 1, so that the first class stays empty."""
+    labels = {normalise_text(text) for text in {text for part in parts for text in part.texts}} - {""}
+    if len(classes) > 2 and classes[0] == "class-0" and labels == set(map(str, range(1, len(classes)))):
+        yield (
+            f"labels are class indices, and none is 0, so class-0 has no record: if they count from 1 to {len(classes) - 1}, write each 1 less, "
+            "or class keys as text"
+        )
 
 
 def _label_hints(records: FileRecords, classes: Sequence[str]) -> Iterator[str]:
