@@ -147,6 +147,24 @@ def test_a_sign_for_a_missing_number_is_refused_with_what_to_write(tmp_path: Pat
         read_table(tmp_path / "x.csv")
 
 
+@pytest.mark.parametrize("name", ["Label", " label", "LABELS"])
+def test_a_header_that_nearly_names_the_labels_is_refused_with_that_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "x.csv").write_text(f"a,{name}\n1,0\n")
+    with pytest.raises(Misuse, match=f"{name!r}.*--label-column"):
+        read_table(tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz"])
+@pytest.mark.parametrize("text", ["", "\n", "\na,label\n1,0\n"])
+def test_a_table_without_a_first_line_is_told_from_one_without_labels(
+    tmp_path: Path, text: str, name: str
+) -> None:
+    content = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(Misuse, match="empty"):
+        read_table(tmp_path / name)
+
+
 def test_one_array_is_refused_with_how_to_write_all(tmp_path: Path) -> None:
     np.save(tmp_path / "features.npy", Z)
     with pytest.raises(Misuse, match=r"numpy\.savez"):

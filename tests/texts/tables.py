@@ -111,6 +111,8 @@ BAD: dict[str, tuple[str, Write, str]] = {
     "parquet with several labels": ("parquet", table(**columns(label=[["a"], ["a", "b"], []])), ""),
     "parquet with a missing id": ("parquet", table(label=Y, age=Y, id=CATEGORY), ""),
     "csv of nothing": ("csv", raw(""), ""),
+    "csv of blank lines": ("csv", raw("\n\n"), ""),
+    "csv of a label in capitals": ("csv", raw("a,LABEL\n1.0,0\n"), ""),
     "csv of a header": ("csv", raw("a,label\n"), ""),
     "csv with a name twice": ("csv", raw("a,a,label\n1.0,2.0,0\n"), ""),
     "csv with an index": ("csv", raw(",a,label\n0,1.0,0\n"), ""),

@@ -7,6 +7,7 @@ import codecs
 import csv
 import gzip
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -181,12 +182,7 @@ def read_csv(path: Path, form: TableFormat) -> Table:
     from pyarrow import csv as arrow_csv  # noqa: PLC0415 - an extra
 
     header, delimiter = _read_header(path, form)
-    if (form.label_column or "label") not in header:
-        # Don't quote the line: without a header, it is a record.
-        raise Misuse(
-            f"{path}: its first line names no column {form.label_column or 'label'}; expected a header with label, a name for each feature "
-            "and, optionally, id. --label-column names another column of labels"
-        )
+    _check_header(path, header, form.label_column or "label")
     roles = _assign_columns(path, header, form)
     types = {name: pa.string() if name in roles.texts else pa.float64() for name in header}
     try:
@@ -448,6 +444,23 @@ def _read_header(path: Path, form: TableFormat) -> tuple[list[str], str]:
         file.seek(0)
         delimiter = max(_CSV_DELIMITERS, key=names.count)  # csv.Sniffer also guesses letters
         return next(csv.reader(file, delimiter=delimiter), []), delimiter
+
+
+def _check_header(path: Path, header: Sequence[str], label: str) -> None:
+    """Refuse a text file whose first line names no column of labels (Misuse), without quoting it: without a header, it is a record."""
+    if label in header:
+        return
+    expected = "expected a header with label, a name for each feature and, optionally, id"
+    if not header:
+        raise Misuse(f"{path} is empty, or its first line is; {expected}")
+    known = {label.casefold(), f"{label.casefold()}s"}
+    if near := [name for name in header if name.strip().casefold() in known]:
+        raise Misuse(
+            f"{path}: its first line names {near[0]!r}, expected {label!r}: rename the column, or pass --label-column {shlex.quote(near[0])}"
+        )
+    raise Misuse(
+        f"{path}: its first line names no column {label}; {expected}. --label-column names another column of labels"
+    )
 
 
 def _find_fault(path: Path, form: TableFormat, header: Sequence[str], delimiter: str, roles: _Roles) -> str:
