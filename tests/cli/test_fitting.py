@@ -252,6 +252,19 @@ def test_a_share_that_is_written_otherwise_is_refused_with_how_to_write_it(
     assert " 0.2," in error
 
 
+@pytest.mark.parametrize("shares", [[0.5, 0.5], [1.0] * 4, [[1.0, 1.0, 1.0]] * 2])
+def test_shares_of_another_number_of_classes_are_refused_with_the_classes_in_order(
+    shares: list[Any], cli: Cli
+) -> None:
+    features, labels = records(np.random.default_rng(2), 60)
+    path = write("x.npz", features, np.array(["cedar", "ash", "beech"])[labels])
+    np.savetxt("shares.txt", shares)
+    for more in ((), ("--held-out", 0.3)):
+        error = cli("calibrate", path, "--head", "lda", "--prior", "shares.txt", *more).error
+        assert f"--prior shares.txt: got {np.size(shares)} numbers, expected 3" in error
+        assert error.endswith("ash, beech, cedar")
+
+
 def test_other_class_shares_keep_the_temperature(cli: Cli) -> None:
     # The hold-out set has the old shares: its own temperature would undo the shift.
     rng = np.random.default_rng(0)

@@ -136,7 +136,8 @@ class Fitting:
         sums = found if of_ffc else self._sum_statistic(records, FFC())
         assert isinstance(sums.statistics, FFCStatistics)
         assert sums.answer.head is not None  # without a head, an exact sum raises
-        prior = None if self.prior in {None, "uniform"} else _read_numbers(Path(self.prior))
+        chosen = None if self.prior == "uniform" else self.prior
+        prior = None if chosen is None else _read_prior(chosen, records.classes)
         heads = derive_heads(sums.statistics, sums.answer.head, prior)
         if self.head in TABLE_NAMES:
             heads[TABLE_NAMES[self.head]] = self._choose_head(found.answer)
@@ -275,7 +276,7 @@ class Fitting:
             else:
                 raise Misuse("--prior needs calibrated scores: pass --held-out, which fits the temperature")
             counts = np.bincount(_join_parts(records.fitted)[1], minlength=len(records.classes))
-            prior = np.ones(len(counts)) if self.prior == "uniform" else _read_numbers(Path(self.prior))
+            prior = _read_prior(self.prior, records.classes)
             # Log-odds are shifted as they are, as in the table of heads; a temperature divides them afterwards.
             shift = 1.0 if self._has_log_odds else temperature
             found = found.with_prior(counts, prior, temperature=shift)
@@ -321,11 +322,20 @@ def _judge_head(head: Calibrated, records: Part) -> Reliability:
     return Reliability.of(head.head, *records, normalise=head.head.scales, temperatures=given)
 
 
-def _read_numbers(path: Path) -> Floats:
+def _read_prior(given: str, classes: Sequence[str]) -> Floats:
+    """Return the (C,) class shares that `--prior` gives. Raises Misuse for a file of other numbers."""
+    if given == "uniform":
+        return np.ones(len(classes))
     try:
-        return np.atleast_1d(np.loadtxt(path))
+        shares = np.atleast_1d(np.loadtxt(given))
     except (OSError, ValueError) as error:
-        raise Misuse(f"--prior {path}: expected 'uniform', or a text file of numbers: {error}") from error
+        raise Misuse(f"--prior {given}: expected 'uniform', or a text file of numbers: {error}") from error
+    if shares.shape != (len(classes),):
+        raise Misuse(
+            f"--prior {given}: got {count_noun(shares.size, 'number')}, expected {len(classes)}, one a line, for the classes in the order "
+            f"{list_some(classes)}"
+        )
+    return shares
 
 
 def _save_output(output: Path, content: bytes) -> None:
