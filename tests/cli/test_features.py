@@ -15,6 +15,7 @@ from tests.support.cli import Cli
 from tests.texts.tables import BAD, Write, Y, Z, calibrate, columns, raw, write_parquet
 from veilsum.cli.features import class_keys, read_records, read_table
 from veilsum.cli.moments import Moments, moments_in
+from veilsum.cli.read_report import ReadReport
 from veilsum.cli.tables import Table, TableFormat
 from veilsum.protocol.errors import Misuse
 
@@ -131,6 +132,18 @@ def test_a_category_that_is_missing_stays_missing(tmp_path: Path) -> None:
     records = read_records(path)
     assert records.index_labels(["a", "b"]).tolist() == [0, -1, 1]
     assert np.isnan(records.features[2, 0])
+
+
+@pytest.mark.parametrize("digits", [4301, 20])
+def test_a_label_of_many_digits_is_refused_by_its_row(tmp_path: Path, digits: int) -> None:
+    """Python reads no whole number of more than 4,300 digits."""
+    path = tmp_path / "x.csv"
+    path.write_text(f"label,f\n0,1\n{'1' * digits},2\n1,3\n")
+    records = read_records(path)
+    with pytest.raises(Misuse, match="row 1 "):
+        class_keys([records])
+    report = ReadReport.of_records("x.csv", records, ["class-0", "class-1"])
+    assert sum(report.skipped.values()) == 1
 
 
 def test_an_empty_cell_is_a_missing_number(tmp_path: Path) -> None:

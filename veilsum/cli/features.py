@@ -179,7 +179,7 @@ def class_keys(parts: Sequence[FileRecords]) -> list[str]:
     """
     labels = {normalise_text(text) for part in parts for text in part.texts} - {""}
     if all(map(_is_number, labels)):
-        indices = {label for label in labels if label.isdecimal() and int(label) < LABEL_CLASSES_MAX}
+        indices = set(filter(is_class_index, labels))
         for part in parts if indices < labels else ():
             for row, text in enumerate(part.texts):
                 if text and normalise_text(text) not in indices:
@@ -195,6 +195,12 @@ def class_keys(parts: Sequence[FileRecords]) -> list[str]:
             f"labels have {count_noun(len(keys), 'class', 'classes')}, expected 2 to {LABEL_CLASSES_MAX:,}"
         )
     return keys
+
+
+def is_class_index(label: str) -> bool:
+    """Whether a label in `normalise_text`'s spelling is a class index."""
+    # Python reads no whole number of very many digits.
+    return label.isdecimal() and len(label) <= len(str(LABEL_CLASSES_MAX)) and int(label) < LABEL_CLASSES_MAX
 
 
 def divide_records(

@@ -13,7 +13,7 @@ import numpy as np
 
 from client_sdk.records import normalise_text
 from veilsum.cli.console import JSON_OUTPUT, print_note
-from veilsum.cli.features import FileRecords
+from veilsum.cli.features import FileRecords, is_class_index
 from veilsum.cli.tables import SEVERAL_LABELS_HELP
 from veilsum.protocol.forms import count_noun
 
@@ -149,7 +149,7 @@ def _label_hints(records: FileRecords, classes: Sequence[str]) -> Iterator[str]:
     rows = Counter(records.texts)
     del rows[""]
     texts = {text: normalise_text(text) for text in rows}
-    if all(text.isdecimal() for text in texts.values()) and classes[0] == "class-0":
+    if all(map(is_class_index, texts.values())) and classes[0] == "class-0":
         codes = sorted({int(text) for text in texts.values()})
         if 0 < 2 * len(codes) < len(classes):
             yield (
