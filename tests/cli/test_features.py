@@ -290,6 +290,22 @@ def test_a_file_of_an_older_spreadsheet_is_read_with_its_options(tmp_path: Path,
     assert table.columns == ("größe", "Übel")
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+@pytest.mark.parametrize("lines", [3, 30_000])
+def test_a_line_that_its_encoding_does_not_have_is_counted_in_that_encoding(
+    tmp_path: Path, lines: int, name: str
+) -> None:
+    """In UTF-16 the bytes of a line break also stand within other letters, such as U+0A00 and U+010A."""
+    rows = "0,\u010a\u0a03\n" * (lines - 1)
+    for content in (
+        f"a,label\n{rows}0,".encode("utf-16") + b"\x00\xd8,\x00\n\x00",  # half of a pair
+        f"a,label\n{rows}0,".encode("utf-16") + b"b",  # half of a letter
+    ):
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        with pytest.raises(Misuse, match=f": line {lines + 1} isn't utf-16"):
+            read_table(tmp_path / name, TableFormat(encoding="utf-16"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["csv", "parquet", "lists"])
 def test_a_table_takes_little_more_memory_than_its_features(tmp_path: Path, form: str) -> None:

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -27,6 +27,8 @@ Array = npt.NDArray[Any]
 _CSV_DELIMITERS = ",;\t|"
 _CSV_BLOCK_BYTES = 2**20
 """Bytes that pyarrow parses at a time; no row may be longer."""
+_DECODED_BYTES = 2**16
+"""Bytes that are decoded at a time to find a fault."""
 _LISTS_PER_BATCH, _PARQUET_BUFFER_BYTES = 2048, 2**20
 _INDEX_COLUMN = re.compile(r"\s*|index|Unnamed: \d+|__index_level_\d+__")
 """Column names that pandas gives to the index of a data frame."""
@@ -427,14 +429,27 @@ def _opened_text(path: Path, form: TableFormat) -> Iterator[IO[str]]:
 
 
 def _undecodable_line(path: Path, encoding: str) -> int:
+    """Return the first line, from 1, that a file's encoding can't decode; the last one if the file ends within a character."""
     opened: Any = gzip.open if _is_gzipped(path) else open
+    decoder, line = codecs.getincrementaldecoder(encoding)(), 1
     with opened(path, "rb") as file:
-        for number, line in enumerate(file, 1):
+        while chunk := file.read(_DECODED_BYTES):
+            before = decoder.getstate()
             try:
-                line.decode(encoding)
+                line += decoder.decode(chunk).count("\n")
             except UnicodeDecodeError:
-                return number
-    return number
+                decoder.setstate(before)
+                return line + _decode_until_fault(decoder, chunk).count("\n")
+    return line
+
+
+def _decode_until_fault(decoder: codecs.IncrementalDecoder, chunk: bytes) -> str:
+    """Return the text before the first byte that can't be decoded."""
+    text = ""
+    with suppress(UnicodeDecodeError):
+        for place in range(len(chunk)):
+            text += decoder.decode(chunk[place : place + 1])
+    return text
 
 
 def _read_header(path: Path, form: TableFormat) -> tuple[list[str], str]:
