@@ -202,6 +202,29 @@ def test_parquet_with_a_list_of_numbers_for_each_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("odd", "found"),
+    [(None, "are missing"), ([], "are an empty list"), ([1.0], "have length 1, those of row 0 2")],
+)
+@pytest.mark.parametrize("place", [1, 4999])
+def test_a_list_that_is_missing_or_of_another_length_is_refused_by_its_row(
+    tmp_path: Path, place: int, odd: list[float] | None, found: str
+) -> None:
+    features: list[list[float] | None] = [[1.0, 2.0]] * 5000
+    features[place] = odd
+    for kind in (pa.list_(pa.float64()), pa.list_(pa.float64(), 2))[: 1 if odd is not None else 2]:
+        write_parquet(tmp_path / "x.parquet", {"features": pa.array(features, kind), "label": ["a"] * 5000})
+        with pytest.raises(Misuse, match=rf"features of row {place} \(counted from 0\) {found}"):
+            read_table(tmp_path / "x.parquet")
+
+
+def test_lists_that_are_empty_in_the_first_rows_are_refused(tmp_path: Path) -> None:
+    features: list[list[float]] = [[]] * 3000 + [[1.0]] * 3000
+    write_parquet(tmp_path / "x.parquet", {"features": features, "label": ["a"] * 6000})
+    with pytest.raises(Misuse, match=r"row 0 .* empty list"):
+        read_table(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize(
     ("first", "second", "expected"),
     [
         ([0, 2], [1.0, np.nan], ["class-0", "class-1", "class-2"]),

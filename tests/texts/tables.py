@@ -108,6 +108,7 @@ BAD: dict[str, tuple[str, Write, str]] = {
     "parquet with a name twice": ("parquet", with_a_name_twice, ""),
     "parquet of lists with more beside": ("parquet", table(id=Y, features=Z.tolist(), age=Y, label=Y), ""),
     "parquet of lists of several lengths": ("parquet", table(features=[[1.0], [1.0, 2.0], [1.0]], label=Y), ""),
+    "parquet with a missing list": ("parquet", table(features=[[1.0], None, [1.0]], label=Y), ""),
     "parquet with several labels": ("parquet", table(**columns(label=[["a"], ["a", "b"], []])), ""),
     "parquet with a missing id": ("parquet", table(label=Y, age=Y, id=CATEGORY), ""),
     "csv of nothing": ("csv", raw(""), ""),

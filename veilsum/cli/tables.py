@@ -269,12 +269,11 @@ def _gather_rows(
     features, rows, texts = np.empty((0, 0), dtype), 0, list[list[Any]]([[] for _ in roles.texts])
     for batch in batches:
         end = rows + batch.num_rows
-        lengths = [_list_length(path, batch.column("features"))] if lists and batch.num_rows else []
-        width = lengths[0] if lengths else features.shape[1] if lists else len(roles.features)
+        width = features.shape[1] if lists else len(roles.features)
+        if lists and batch.num_rows:
+            width = _list_length(path, batch.column("features"), rows, width)
         if not features.shape[1]:
             features = np.empty((rows_of_lists, width), dtype)
-        if width != features.shape[1]:
-            raise Misuse(f"{path}: features are lists of several lengths, expected one length")
         if end > len(features):  # the memory is moved, not copied
             features.resize((max(end, len(features) * 5 // 4), width), refcheck=False)
         if lists:
@@ -294,14 +293,29 @@ def _gather_rows(
     return features, [pa.chunked_array(parts) for parts in texts]
 
 
-def _list_length(path: Path, column: Any) -> int:
-    """Return the length that all lists of a column have. Raises Misuse for lists of several lengths, or missing ones."""
+def _list_length(path: Path, column: Any, first: int, known: int) -> int:
+    """Return the length that all lists of a column have. Raises Misuse for a list that is missing, or of another length.
+
+    Args:
+        path: the file, for the error.
+        column: the lists of rows from `first` on.
+        first: the first row.
+        known: the length of the rows before; 0 without any.
+    """
     from pyarrow import compute  # noqa: PLC0415 - an extra
 
-    found = compute.min_max(compute.list_value_length(column)).as_py()
-    if column.null_count or found["min"] != found["max"]:
-        raise Misuse(f"{path}: features are lists of several lengths, expected one length")
-    return int(found["min"])
+    lengths = compute.fill_null(compute.list_value_length(column), -1).to_numpy(zero_copy_only=False)
+    expected = known or int(lengths[0])
+    odd = np.flatnonzero((lengths != expected) | (lengths < 1))
+    if len(odd):
+        found = int(lengths[odd[0]])
+        what = {-1: "are missing", 0: "are an empty list"}.get(
+            found, f"have length {found}, those of row 0 {expected}"
+        )
+        raise Misuse(
+            f"{path}: features of row {first + odd[0]} (counted from 0) {what}; expected a list of one length in each row"
+        )
+    return expected
 
 
 def _is_list(kind: Any) -> bool:
