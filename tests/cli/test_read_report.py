@@ -88,6 +88,12 @@ def test_a_file_without_the_first_class_is_not_taken_for_one_that_counts_from_1(
     assert [each["hints"] for each in found] == [[], []]
 
 
+def test_one_row_says_nothing_about_its_column_of_classes(cli: Cli) -> None:
+    write_table(["no", "yes"] * 10).rename("b.csv")
+    [read, _] = cli.json("calibrate", write_table(["yes"]), "b.csv")["read"]
+    assert (read["classes"], read["hints"]) == ({"yes": 1}, [])
+
+
 def test_labels_that_are_values_of_records_are_not_shown(cli: Cli) -> None:
     outcome = cli("calibrate", write_table(["no", *(f"Jane Doe {row}" for row in range(40))]))
     assert "Jane" not in outcome.err

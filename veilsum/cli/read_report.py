@@ -71,7 +71,7 @@ class ReadReport:
         counts = np.bincount(places[(places >= 0) & finite & any_value], minlength=len(classes))
         held = {key: int(count) for key, count in zip(classes, counts, strict=True) if count}
         hints = tuple(_label_hints(records, classes))
-        if 2 * (counts == 1).sum() > rows:
+        if 2 * (counts == 1).sum() > rows > 1:
             held, hints = {}, (*hints, "most rows have a label of their own: is this the column of classes?")
         return cls(source, rows, features, columns, ids, held, skipped, hints, canaries)
 
