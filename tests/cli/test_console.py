@@ -43,6 +43,28 @@ def test_a_result_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
+RECALLS = {
+    "head": "ridge, unit columns",
+    "accuracy": "99.0 %",
+    "balanced_accuracy": "50.0 %",
+    **{f"recall of {name}": "100.0 %" for name in ("infection", "heart-failure", "bleeding", "other")},
+}
+
+
+def test_a_table_cuts_no_word_that_has_room(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table("Title", [RECALLS])
+    lines = capsys.readouterr().out.splitlines()
+    assert {"heart-failure", "infection", "columns"} <= {*" ".join(lines).split()}
+    assert max(map(len, lines)) <= 80
+    print_table("Title", [{"name": "a", "digest of the file": "ab" * 50}])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "".join(" ".join(lines[2:]).split()) == "a" + "ab" * 50
+
+
 def test_a_result_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     print_note("beside it")
     with reporting_errors(as_json=True):

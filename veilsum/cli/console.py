@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -55,12 +55,29 @@ def print_table(
 
     heading = Text(one_line(title), "bold")  # text is never markup: it may hold class names and addresses
     shown = Table(title=heading, title_justify="left", box=None, pad_edge=False)
-    for name in rows[0]:
-        words = name.replace("_", " ") if name.isidentifier() else name
-        shown.add_column(Text(one_line(words)), header_style="dim", overflow="fold")
-    for row in rows:
-        shown.add_row(*(Text(cut_line(_format_value(value))) for value in row.values()))
-    Console(highlight=False).print(shown)
+    names = [one_line(name.replace("_", " ") if name.isidentifier() else name) for name in rows[0]]
+    cells = [[cut_line(_format_value(value)) for value in row.values()] for row in rows]
+    console = Console(highlight=False)
+    room = console.width - 2 * len(names)  # a space on either side of each column
+    for name, width in zip(names, _fit_columns([names, *cells], room), strict=True):
+        shown.add_column(Text(name), header_style="dim", overflow="fold", width=width)
+    for row in cells:
+        shown.add_row(*map(Text, row))
+    console.print(shown)
+
+
+def _fit_columns(lines: Sequence[Sequence[str]], room: int) -> Sequence[int | None]:
+    """Return widths of columns that cut no word, narrowing the widest columns first; None for each if the words don't fit."""
+    from rich.cells import cell_len
+
+    columns = [*zip(*lines, strict=True)]
+    whole = [max(map(cell_len, column)) for column in columns]
+    words = [max(cell_len(word) for text in column for word in (*text.split(), "-")) for column in columns]
+    for widest in range(max(whole), 0, -1):
+        widths = [max(word, min(each, widest)) for word, each in zip(words, whole, strict=True)]
+        if sum(widths) <= room:
+            return widths
+    return [None] * len(columns)
 
 
 def print_note(text: str) -> None:
