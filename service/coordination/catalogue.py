@@ -289,6 +289,8 @@ class Catalogue:
 
     async def _load_rounds(self, cohort: Cohort, not_before_s: float = 0.0) -> None:
         """Add the rounds that a cohort does not know yet, oldest first, leaving known ones as they are."""
+        if cohort.live is not None:  # it has ended if there are others after it
+            await cohort.live.refresh()
         query = select(rounds.c.id, rounds.c.final).where(rounds.c.cohort == cohort.id)
         new = query.order_by(rounds.c.number).offset(len(cohort.rounds))
         for row in await self._database.read_rows(new):

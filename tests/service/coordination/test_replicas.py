@@ -79,6 +79,27 @@ async def test_members_may_talk_to_either(
                 await asyncio.sleep(0.01)
 
 
+@pytest.mark.usefixtures("_deaf")
+async def test_a_cohort_learns_how_a_round_ended_before_it_shows_the_next(
+    tmp_path: Path, party: Party
+) -> None:
+    """A request for the next round is the first that a replica hears of the end."""
+    async with two(tmp_path / "data") as (one, other, _):
+        await party.begin(other)
+        ended = await party.open_round(other)
+        cohort = await one.coordinator.catalogue.find_cohort(party.cohort)
+        assert [brief.state for brief in cohort.rounds] == ["collecting"]
+        await other.cancel(ended)
+        view = await party.play(other, ended)
+        assert view["ended"]
+        following = await party.open_round(other)
+        assert (await one.view(following))["state"] == "collecting"
+        assert [(brief.id, brief.state) for brief in cohort.rounds] == [
+            (ended, view["state"]),
+            (following, "collecting"),
+        ]
+
+
 async def held_leases(server: Server) -> list[Any]:
     return list(await server.coordinator.database.read_rows(select(leases)))
 
