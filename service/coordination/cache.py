@@ -38,6 +38,9 @@ class Recent(Generic[K, V]):
             _, (_, lighter) = self._kept.popitem(last=False)
             self._weight -= lighter
 
+    def remove_value(self, key: K) -> None:
+        self._weight -= self._kept.pop(key, (None, 0))[1]
+
 
 class Cached(Protocol):
     """A cohort or a round.
@@ -93,6 +96,12 @@ class ObjectCache(Generic[T]):
         if not found.at_rest:
             self._open[found.id] = found
         self._recent.put_value(found.id, found, found.size + _OBJECT_WEIGHT)
+
+    def remove_object(self, name: str) -> None:
+        """Forget one that exists no more."""
+        self._all.pop(name, None)
+        self._open.pop(name, None)
+        self._recent.remove_value(name)
 
     def of_federation(self, federation: str) -> list[T]:
         return [each for each in self._all.values() if each.federation == federation]

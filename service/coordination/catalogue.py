@@ -8,6 +8,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from service.coordination.cache import ObjectCache
 from service.coordination.cohorts import Brief, Cohort
 from service.coordination.documents import MATERIAL_DOCUMENT, TRANSCRIPTS_FOLDER
 from service.coordination.federations import Federations
-from service.coordination.journal import read_survivors
+from service.coordination.journal import DeletedRoundError, read_survivors
 from service.coordination.rounds import EndedRound, Host, LiveRound, Round
 from service.coordination.runs import Runs
 from service.coordination.shown_heads import read_heads
@@ -103,7 +104,9 @@ class Catalogue:
         self.cohorts, self.rounds = ObjectCache[Cohort](), ObjectCache[Round]()
         self.memory = Memory(RUNNING_SUMS_BYTES)
         self._loading, self._reading = asyncio.Lock(), asyncio.Lock()
-        self._host = Host(database, blobs, self.memory, key, wake, self._replace_ended, on_garbage)
+        self._host = Host(
+            database, blobs, self.memory, key, wake, self._replace_ended, self._forget_deleted, on_garbage
+        )
 
     # Asked for by name
 
@@ -189,7 +192,8 @@ class Catalogue:
         for cohort in self.cohorts.of_federation(federation):
             await self._refresh_cohort(cohort)
         for round_ in self.live_rounds(federation):
-            await round_.refresh()
+            with suppress(DeletedRoundError):
+                await round_.refresh()
         await self._runs.update_revision(federation)
 
     async def _refresh_cohort(self, cohort: Cohort) -> None:
@@ -197,7 +201,8 @@ class Catalogue:
             count = select(func.count()).select_from(rounds).where(rounds.c.cohort == cohort.id)
             known = await self._database.read_value(count)
             if cohort.live is not None:
-                await cohort.live.refresh()
+                with suppress(DeletedRoundError):
+                    await cohort.live.refresh()
             if known != len(cohort.rounds):
                 async with self._loading:
                     await self._load_rounds(cohort)
@@ -223,6 +228,14 @@ class Catalogue:
         """Put an ended round in the place of its live one."""
         self.rounds.put_object(ended)
         self._runs.notify_change(ended.federation)
+
+    def _forget_deleted(self, round_: LiveRound) -> None:
+        """Drop a live round that another process has deleted."""
+        self.rounds.remove_object(round_.id)
+        if (cohort := self.cohorts.get(round_.attempt.manifest.cohort.hex())) is not None:
+            cohort.forget_round(round_)
+        self._runs.notify_change(round_.federation)
+        self._wake()
 
     # From storage
 
@@ -289,8 +302,9 @@ class Catalogue:
 
     async def _load_rounds(self, cohort: Cohort, not_before_s: float = 0.0) -> None:
         """Add the rounds that a cohort does not know yet, oldest first, leaving known ones as they are."""
-        if cohort.live is not None:  # it has ended if there are others after it
-            await cohort.live.refresh()
+        if cohort.live is not None:  # it has ended, or was deleted, if there are others after it
+            with suppress(DeletedRoundError):
+                await cohort.live.refresh()
         query = select(rounds.c.id, rounds.c.final).where(rounds.c.cohort == cohort.id)
         new = query.order_by(rounds.c.number).offset(len(cohort.rounds))
         for row in await self._database.read_rows(new):

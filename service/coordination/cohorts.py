@@ -139,6 +139,12 @@ class Cohort:
         self._news = self.version
         self.watch.notify_waiters()
 
+    def forget_round(self, deleted: LiveRound) -> None:
+        """Forget a live round that another process has deleted."""
+        if self.live is deleted:
+            self.live = None
+            self.watch.notify_waiters()
+
     @property
     def rounds(self) -> tuple[Brief, ...]:
         """Its rounds, oldest first."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, func, insert, select, update
 
 from service.coordination.events import Event, read_message
 from service.coordination.standing import (
@@ -64,6 +64,13 @@ class DamagedEventError(Exception):
     def __init__(self, digest: bytes = b"") -> None:
         super().__init__("a stored event is damaged")
         self.digest = digest
+
+
+class DeletedRoundError(PeerFault):
+    """Another process has deleted a live round: it could not read it, and the admin closed its context (`Federations.put_lost`); not-found."""
+
+    def __init__(self) -> None:
+        super().__init__(Cause.NOT_FOUND, not_found("round").detail)
 
 
 async def read_survivors(database: Database, context: bytes) -> tuple[Survivor, ...]:
@@ -204,7 +211,7 @@ class Journal:
 
         def store(connection: Connection) -> None:
             # Ending the round waits for this transaction and then sees its events; or this one sees the end.
-            live = connection.execute(LIVE_SQL, {"round": self._round}).scalar_one()
+            live = connection.scalar(LIVE_SQL, {"round": self._round})
             if not live or len(self._database.add_all(connection, events, rows)) < len(rows):
                 raise _OvertakenError
             self._database.announce_change(connection, self._round)
@@ -241,8 +248,8 @@ class Journal:
         own = update(rounds).where(rounds.c.id == self._round)
 
         def store(connection: Connection) -> bool:
-            row = connection.execute(self._row.with_for_update()).one()
-            if row.final is not None or self._next_number(connection) != seen:
+            row = connection.execute(self._row.with_for_update()).one_or_none()
+            if row is None or row.final is not None or self._next_number(connection) != seen:
                 return False
             connection.execute(own.values(end.to_columns()))
             _append_link(connection, row.federation, link)
@@ -262,17 +269,17 @@ class Journal:
         return self.last
 
     async def is_behind(self) -> bool:
-        """Whether another process has stored further events."""
+        """Whether another process has stored further events, or has deleted the round."""
         if not self._database.shared or not isinstance(self.standing, Standing):
             return False
         following = select(events.c.number)
         following = following.where(events.c.round == self._round, events.c.number == self.standing.seen)
         query = select(rounds.c.final.is_(None), following.exists()).where(rounds.c.id == self._round)
-        [(live, more)] = await self._database.read_rows(query)
-        return not live or bool(more)
+        row = await self._database.read_row(query)
+        return row is None or row != (True, False)
 
     async def catch_up(self) -> Outcome:
-        """Apply what is stored beyond `standing`, up to an event that can't be read or applied."""
+        """Apply what is stored beyond `standing`, up to an event that can't be read or applied. Raises DeletedRoundError."""
         self.last = BEHIND_OUTCOME
         while isinstance(now := self.standing, Standing):
             begin, number = await self._find_rewind(now.seen)
@@ -330,7 +337,7 @@ class Journal:
         }
 
         def store(connection: Connection) -> None:
-            if connection.execute(LIVE_SQL, {"round": self._round}).scalar_one():
+            if connection.scalar(LIVE_SQL, {"round": self._round}):
                 number = self._next_number(connection)
                 if self._database.add_row(connection, events, {**row, "number": number}):
                     self._database.announce_change(connection, self._round)
@@ -355,7 +362,11 @@ class Journal:
     async def read_unseen(
         self, seen: int, most: int = EVENTS_PER_READ
     ) -> tuple[RoundEnd | None, list[Event], Exception | None]:
-        """Return the round's end, or else None, up to `most` events after the first `seen`, and why the one after them can't be read."""
+        """Return the round's end, or else None, up to `most` events after the first `seen`, and why the one after them can't be read.
+
+        Raises:
+            DeletedRoundError: there is no such round any more.
+        """
         following = (
             select(events.c.number, events.c.at_s, events.c.kind, events.c.body)
             .where(events.c.round == self._round, events.c.number >= seen)
@@ -363,16 +374,19 @@ class Journal:
             .limit(most)
         )
         stored, row = await self._database.read(
-            lambda connection: (connection.execute(following).all(), connection.execute(self._row).one())
+            lambda connection: (
+                connection.execute(following).all(),
+                connection.execute(self._row).one_or_none(),
+            )
         )
-        if row.final is not None:
-            return RoundEnd.from_row(row), [], None
+        if (end := _read_end(row)) is not None:
+            return end, [], None
         found, error = await in_blob_thread(self._make_events, seen, stored)
         if error is not None:
             # Another process may have ended it meanwhile, and deleted what it was made of.
-            row = await self._database.read_row(self._row)
-            if row.final is not None:
-                return RoundEnd.from_row(row), [], None
+            end = _read_end(await self._database.read_row(self._row))
+            if end is not None:
+                return end, [], None
         return None, found, error
 
     def _make_events(self, seen: int, stored: Sequence[Any]) -> tuple[list[Event], Exception | None]:
@@ -399,6 +413,13 @@ class Journal:
             if hashlib.sha256(body).digest() == digest:
                 return body
         raise DamagedEventError(digest)
+
+
+def _read_end(row: Row[Any] | None) -> RoundEnd | None:
+    """Read how a round ended from its row; None while it is live. Raises DeletedRoundError without a row."""
+    if row is None:
+        raise DeletedRoundError
+    return None if row.final is None else RoundEnd.from_row(row)
 
 
 def _append_link(connection: Connection, federation: str, link: bytes) -> None:

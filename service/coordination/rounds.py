@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from service.coordination.documents import EMPTY_PUBLICATION, Documents, Publication
 from service.coordination.events import Event
-from service.coordination.journal import Appended, Journal, Outcome, Stalled, Unknown
+from service.coordination.journal import Appended, DeletedRoundError, Journal, Outcome, Stalled, Unknown
 from service.coordination.standing import (
     Decision,
     Position,
@@ -239,6 +239,7 @@ class Host:
         key: the coordinator's, which signs transcripts.
         wake: called at every change.
         on_ended: called with the ended round that takes a live one's place.
+        on_deleted: called with a live round that another process has deleted.
         on_garbage: called with a round that erases or has ended, and so leaves something in storage that must be deleted.
     """
 
@@ -248,6 +249,7 @@ class Host:
     key: SigningKey
     wake: Callable[[], None]
     on_ended: Callable[[EndedRound], None]
+    on_deleted: Callable[["LiveRound"], None]
     on_garbage: Callable[[Round], None]
 
 
@@ -454,10 +456,19 @@ class LiveRound(Round):
             await self._follow_step(self._journal.catch_up())
 
     async def _follow_step(self, step: Awaitable[Outcome]) -> bool:
-        """Await a step of the journal, and show where it led. Returns whether it is committed; raises storage's error if that is unknown."""
+        """Await a step of the journal, and show where it led. Returns whether it is committed; raises storage's error if that is unknown.
+
+        Raises:
+            DeletedRoundError: no one is shown this round any more.
+        """
         before = self.position
         try:
             outcome = await step
+        except DeletedRoundError:
+            self.summing.discard_running()
+            self.watch.stop()
+            self._host.on_deleted(self)
+            raise
         finally:
             self._show_change(before)
         if isinstance(outcome, Unknown):

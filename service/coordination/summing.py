@@ -350,8 +350,8 @@ class Summing:
             .join_from(rounds, sums, (sums.c.round == rounds.c.id) & (sums.c.part == part), isouter=True)
             .where(rounds.c.id == self._round)
         )
-        [row] = await self._database.read_rows(query)
-        if not row.live:
+        row = await self._database.read_row(query)
+        if row is None or not row.live:
             return None
         return self._note_kept(part, Kept() if row.blob is None else Kept.from_row(row))
 
@@ -381,7 +381,7 @@ class Summing:
         values = {"blob": after.blob, "members": json.dumps(after.members), "done": after.done}
 
         def exchange(connection: Connection) -> bool:
-            if not connection.execute(LIVE_SQL, {"round": self._round}).scalar_one():
+            if not connection.scalar(LIVE_SQL, {"round": self._round}):
                 return False
             if not before.blob:
                 row = {"round": self._round, "part": part, **values}

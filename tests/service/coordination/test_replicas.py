@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, literal, select
+from sqlalchemy import Connection, literal, select, update
 
 from service.coordination import changes, summaries
 from service.coordination.rounds import EndedRound
@@ -18,11 +18,11 @@ from service.storage.tables import cohorts, leases, rounds
 from tests.service.pages.gallery import browser
 from tests.support.calls import record_calls
 from tests.support.party import FOUR, Party
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, refused
 from tests.support.servers import Servers
-from tests.support.serving import Clock, Server, read_metric, two, wait_until
+from tests.support.serving import Clock, Server, carry_out, read_metric, two, wait_until
 from veilsum.protocol.member import Ready
-from veilsum.protocol.messages import Cards, Ciphertexts
+from veilsum.protocol.messages import Cards, Ciphertexts, Lost
 
 pytestmark = pytest.mark.usefixtures("on_servers")
 
@@ -77,6 +77,63 @@ async def test_members_may_talk_to_either(
         async with asyncio.timeout(10):  # given back as soon as the last work is done
             while await held_leases(one):  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.usefixtures("_deaf")
+async def test_a_round_that_another_replica_has_deleted_leaves_memory(tmp_path: Path, party: Party) -> None:
+    """The admin closes it at a replica that can't read it, because its row is damaged."""
+    async with two(tmp_path / "data") as (one, other, _):
+        await party.begin(one)
+        lost = await party.open_round(one)
+        live = one.live(lost)
+        polled = {"after": live.position.version, "wait_s": 20.0}
+        polling = asyncio.create_task(one.client.get(f"/v1/rounds/{lost}", params=polled))
+        await carry_out(one.coordinator.database, update(rounds).values(opening=b"damaged"))
+        message = Lost.make_signed(party.admin, context=live.attempt.context)
+        async with other.signing("admin", party.admin) as admin:
+            closed = await admin.post(f"{party.where}/lost", content=message.to_bytes())
+        assert closed.status_code == 204
+        assert refusal(await one.cancel(lost)) == (404, "not-found")
+        async with asyncio.timeout(10):
+            await polling
+        assert refusal(await one.client.get(f"/v1/rounds/{lost}")) == (404, "not-found")
+        assert (await one.cohort(party.cohort))["rounds"] == []
+        one.clock.ahead_s += 1.0  # an opening of the same second has the context that is closed now
+        following = await party.open_round(one)
+        assert (await one.cohort(party.cohort))["rounds"] == [following]
+        assert (await party.play(one, following))["state"] == "done"
+
+
+@pytest.mark.usefixtures("_deaf")
+@pytest.mark.parametrize("act", ["open", "cancel", "extend", "expire", "refresh"])
+async def test_nothing_is_done_with_a_round_that_another_replica_has_deleted(
+    tmp_path: Path, party: Party, act: str
+) -> None:
+    async with two(tmp_path / "data") as (one, other, _):
+        await party.begin(one)
+        lost = await party.open_round(one)
+        live = one.live(lost)
+        await carry_out(one.coordinator.database, update(rounds).values(opening=b"damaged"))
+        message = Lost.make_signed(party.admin, context=live.attempt.context)
+        await other.coordinator.close_unknown(party.federation, message)
+        one.clock.ahead_s += 1.0
+        if act == "open":
+            following = await party.open_round(other)
+            assert (await one.view(following))["state"] == "collecting"
+        elif act == "refresh":
+            await one.coordinator.catalogue.refresh_federation(party.federation)
+        else:
+            acts = {
+                "cancel": lambda: live.cancel(0.0, "a test"),
+                "extend": lambda: live.extend_deadline(0.0, (live.position.deadline_s or 0.0) + 60),
+                "expire": lambda: live.pass_deadline(live.attempt.terms.latest_end_s),
+            }
+            with refused("not-found", ...):
+                await acts[act]()
+        assert lost not in one.coordinator.catalogue.rounds
+        assert live not in one.coordinator.catalogue.live_rounds()
+        if act != "open":
+            await party.open_round(one)
 
 
 @pytest.mark.usefixtures("_deaf")
