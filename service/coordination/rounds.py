@@ -65,7 +65,7 @@ class Round(ABC):
     def __init__(self, blobs: Blobs, attempt: Attempt, opened_s: float, watch: Watch | None = None) -> None:
         self.id, self.attempt, self.opened_s = round_name(attempt.context), attempt, opened_s
         self.federation, self.size = attempt.roster.federation.hex(), len(attempt.roster.members)
-        self.watch = watch or Watch(lambda: self.position.version, lambda: self.position.asked)
+        self.watch = watch or Watch(lambda: self.position.view_version, lambda: self.position.asked)
         self._blobs = blobs
         self._encoded: tuple[Message, bytes] | None = None
         self._statements: Statements | None = None

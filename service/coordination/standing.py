@@ -119,6 +119,11 @@ class Standing(Snapshot):
         return self.seen + 1
 
     @property
+    def view_version(self) -> int:
+        """The version of the view, which a stall changes too. The event at which the round stalled may lead to the same number."""
+        return self.version + (self.stall is not None)
+
+    @property
     def attempt(self) -> Attempt:
         """Roster, study, manifest and opening."""
         return self.phase.attempt
@@ -238,7 +243,7 @@ class Standing(Snapshot):
                 "threshold": attempt.quorum.threshold,
                 "state": self.state,
                 "ended": False,
-                "version": self.version,
+                "version": self.view_version,
                 "deadline_s": self.deadline_s,
                 "uploaded": self.uploaded,
                 "waiting_for": phase.waiting_for(),
@@ -291,6 +296,7 @@ class RoundEnd(Snapshot):
     """
 
     deadline_s: ClassVar[None] = None
+    stall: ClassVar[None] = None
     view: RoundView
     closing: Closing
     record: ResultRecord | None
@@ -318,7 +324,7 @@ class RoundEnd(Snapshot):
         """The last version."""
         return self.view.version
 
-    asked = version
+    asked = view_version = version
 
     @property
     def state(self) -> str:

@@ -38,10 +38,9 @@ class Watch:
         self._any.stop()
         self._urgent.stop()
 
-    async def wait_urgently(self, after: int, wait_s: float) -> int:
-        """Wait up to `wait_s` seconds for an urgent change above `after`, and return the version."""
+    async def wait_urgently(self, after: int, wait_s: float) -> None:
+        """Wait up to `wait_s` seconds for an urgent change above `after`."""
         await self._urgent.wait_beyond(after, wait_s)
-        return self._any.version()
 
     async def wait_beyond(self, after: int, wait_s: float, calm_s: float = 0.0) -> int:
         """Wait until the version is above `after`, for at most `wait_s` seconds, and return it.
@@ -81,9 +80,9 @@ class LongPolls:
         """
         return await watch.wait_beyond(after, self._limit_s(wait_s), calm_s(waiting))
 
-    async def wait_request(self, watch: Watch, after: int, wait_s: float) -> int:
+    async def wait_request(self, watch: Watch, after: int, wait_s: float) -> None:
         """Wait until members are asked something new since `after`; otherwise as `wait_change`."""
-        return await watch.wait_urgently(after, self._limit_s(wait_s))
+        await watch.wait_urgently(after, self._limit_s(wait_s))
 
     def _limit_s(self, wait_s: float) -> float:
         return 0.0 if self.stopping else min(wait_s, self._max_wait_s)

@@ -111,8 +111,8 @@ def answer_when_asked(
         if caller.superseded:
             headers = {rest.VERSION_HEADER: str(found.position.version), rest.STATE_HEADER: found.state}
             return Response(status_code=204, headers=headers)
-        version = await here.polls.wait_request(found.watch, after, wait_s)
-        headers = {rest.VERSION_HEADER: str(version), rest.STATE_HEADER: found.state}
+        await here.polls.wait_request(found.watch, after, wait_s)
+        headers = {rest.VERSION_HEADER: str(found.position.version), rest.STATE_HEADER: found.state}
         if found.state == Collecting.name:  # who is shown an opening looks for a newer roster first
             headers[rest.ROSTER_HEADER] = str((await here.federations.read_roster(found.federation)).number)
         if ended is not None and found.end is not None and found.end.record is not None:
@@ -165,7 +165,8 @@ async def round_view(
     """A round. With `after` and `wait_s`, waits for a change."""
     await here.polls.wait_change(found.watch, after, wait_s)
     now = found.position
-    return await answer_published(request, now.version, lambda: now.json)
+    version = now.view_version, now.stall is not None
+    return await answer_published(request, version, lambda: now.json)
 
 
 @serve(
@@ -197,7 +198,7 @@ async def _round_events(found: Round, here: Coordinator) -> AsyncIterator[bytes]
             yield KEEPALIVE_COMMENT
             continue
         now = found.position
-        version = now.version
+        version = now.view_version
         yield now.event
         if now.view.ended:
             return

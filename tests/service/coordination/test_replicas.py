@@ -1,6 +1,7 @@
 """Two coordinators on one database: members may use either, and simultaneous work is done once."""
 
 import asyncio
+import hashlib
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 from sqlalchemy import Connection, literal, select, update
 
 from service.coordination import changes, summaries
+from service.coordination.journal import EVENTS_FOLDER
 from service.coordination.rounds import EndedRound
 from service.storage.dialects import Postgres
 from service.storage.tables import cohorts, leases, rounds
@@ -155,6 +157,27 @@ async def test_a_cohort_learns_how_a_round_ended_before_it_shows_the_next(
             (ended, view["state"]),
             (following, "collecting"),
         ]
+
+
+@pytest.mark.usefixtures("_deaf")
+async def test_a_stalled_round_is_shown_as_such_and_wakes_long_polls(tmp_path: Path, party: Party) -> None:
+    async with two(tmp_path / "data") as (one, other, _):
+        round_id = await party.begun(one)
+        await party.serve(one, round_id, "m-0")
+        before = await other.view(round_id)
+        waiting = {"after": before["version"], "wait_s": 20.0}
+        polling = asyncio.create_task(other.client.get(f"/v1/rounds/{round_id}", params=waiting))
+        await party.announce(one, round_id, "m-1")
+        lost = hashlib.sha256(party.upload_of("m-1")).hexdigest()
+        other.coordinator.blobs.delete(f"{EVENTS_FOLDER}/{round_id}/{lost}")
+        stalled = await other.view(round_id)
+        assert stalled["fault"]["cause"] == "storage-damaged"
+        async with asyncio.timeout(10):
+            assert (await polling).json() == stalled
+        sent = await party.announce(other, round_id, "m-1")
+        assert sent.status_code == 200
+        assert await other.view(round_id) == await one.view(round_id)
+        assert (await party.play(other, round_id))["state"] == "done"
 
 
 async def held_leases(server: Server) -> list[Any]:
