@@ -69,8 +69,9 @@ class Edge:
     """ASGI middleware around everything else.
 
     Each request gets an id of our own, which its log lines and its answer show (a client's own could be anything, and is ignored), a
-    least rate for its body, and an ExitStack that is closed once it is answered, streams included. Each answer gets `HEADERS`. FastAPI
-    answers by itself where a body is too long, in plain text; here this becomes a problem.
+    least rate for its body, and an ExitStack that is closed once it is answered, streams included. HEAD is answered as GET, whose body
+    the server does not send (RFC 9110 §9.3.2). Each answer gets `HEADERS`. FastAPI answers by itself where a body is too long, in plain
+    text; here this becomes a problem.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -81,6 +82,9 @@ class Edge:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        method = scope["method"]
+        if method == "HEAD":
+            scope = {**scope, "method": "GET"}
         request_id, started, status = secrets.token_hex(8), time.perf_counter(), 500
         problem: bytes | None = None
 
@@ -107,7 +111,7 @@ class Edge:
                 with ExitStack() as scope[ENDING_KEY]:
                     await self.app(scope, receive, send_checked)
             finally:
-                note_answer(scope, status, time.perf_counter() - started)
+                note_answer({**scope, "method": method}, status, time.perf_counter() - started)
 
 
 class Application(FastAPI):

@@ -110,7 +110,7 @@ async def show_rounds(
     )
 
 
-@files.api_route("/static/{name}", methods=["GET", "HEAD"])
+@files.get("/static/{name}")
 async def serve_static(request: Request, name: str) -> Response:
     """A style, a script or a picture; 304 if the browser has it."""
     return await STATIC_FILES.get_response(name, request.scope)

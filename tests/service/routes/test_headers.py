@@ -5,7 +5,7 @@ import pytest
 
 from service.app import MAX_JSON_BYTES
 from tests.service.pages.gallery import browser
-from tests.support.serving import Server
+from tests.support.serving import Server, served
 from veilsum.protocol.rest import PROBLEM_TYPE, REQUEST_ID_HEADER
 
 
@@ -50,6 +50,16 @@ async def test_what_says_otherwise_itself_stays(server: Server, finished: str) -
     assert transcript.headers["cache-control"] == "public, max-age=31536000, immutable"
     async with browser(server) as visitor:
         assert "script-src 'self'" in (await visitor.get("/")).headers["content-security-policy"]
+
+
+async def test_head_answers_as_get_without_a_body(server: Server, finished: str) -> None:
+    async with served(server) as url, httpx.AsyncClient(base_url=url) as client:
+        for path in ("/healthz", "/readyz", "/health", f"/rounds/{finished}", f"/v1/rounds/{finished}"):
+            got, head = await client.get(path), await client.head(path)
+            assert (head.status_code, head.content) == (200, b""), path
+            for name in ("content-type", "content-length", "etag", "cache-control"):
+                assert head.headers.get(name) == got.headers.get(name), (path, name)
+        assert (await client.head(f"/v1/rounds/{'0' * 16}")).status_code == 404
 
 
 async def test_over_tls_it_stays_tls(server: Server) -> None:
