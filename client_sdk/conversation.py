@@ -161,6 +161,16 @@ def fetch_request(session: Session, round_id: str) -> Flow[tuple[bytes, Asked]]:
     return bytes.fromhex(view.cohort), asked
 
 
+def _take_lost_end(session: Session, attempt: Attempt) -> Flow[None]:
+    """Take how a round ended that the coordinator does not know. Raises PeerFault(outcome-missing), also if the admin closed it too early."""
+    try:
+        yield from session.fetch_and_take_end(attempt)
+    except PeerFault as fault:
+        if fault.cause is not Cause.WRONG_PHASE:
+            raise
+        raise PeerFault(Cause.OUTCOME_MISSING, fault.detail, fault.parties) from fault
+
+
 def finish_other_rounds(session: Session, round_id: str) -> Flow[None]:
     """Take the ends of other rounds that this member dropped out of, in any cohort, so that it may enter this one.
 
@@ -175,7 +185,8 @@ def finish_other_rounds(session: Session, round_id: str) -> Flow[None]:
             except PeerFault as fault:
                 if fault.cause is not Cause.NOT_FOUND:
                     raise
-                raise session.outcome_missing(held.phase.attempt.context, fault) from fault
+                yield from _take_lost_end(session, held.phase.attempt)
+                continue
             if not view.ended:
                 raise PeerFault(
                     Cause.WRONG_SEQUENCE,

@@ -20,12 +20,13 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Closed, EnrolmentPhase, History, MemberPhase, Ready
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import NO_REASON, Certificate, Link, Message, Roster, Study, Survivor
+from veilsum.protocol.messages import NO_REASON, Certificate, Link, Lost, Message, Roster, Study, Survivor
 from veilsum.protocol.periods import PeriodKind, kind_of_period
 from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, SiteReport, round_name
 from veilsum.protocol.study import Content, read_content
 from veilsum.study import signed
 from veilsum.study.canaries import CanaryPack, fetched_pack
+from veilsum.study.progress import explain_early_close, explain_missing_end
 from veilsum.system.intervals import POLL_MIN_S
 
 
@@ -264,7 +265,7 @@ class Session:
             ]
 
         for entry in select_asked(self.store.ledger.load_history().unsettled):
-            self._take_end(entry, (yield from self._fetch_end(entry.context)))
+            yield from self.fetch_and_take_end(entry)
         history = self.store.ledger.load_history()
         for entry in select_asked(history.certified):
             if not self._ends_certified(entry.context, history, shown):
@@ -338,12 +339,11 @@ class Session:
 
     def outcome_missing(self, context: bytes, fault: PeerFault) -> PeerFault:
         """Say what helps if the coordinator refuses to show how an attempt ended."""
+        history = self.store.ledger.load_history()
+        known = (each for each in (*history.unsettled, *history.certified) if each.context == context)
+        latest_end_s = next((each.terms.latest_end_s for each in known), None)
         return PeerFault(
-            Cause.OUTCOME_MISSING,
-            f"the coordinator does not show how round {round_name(context)} ended ({fault.detail}). This member is in its cohort, and opens no other "
-            "round until it knows. Ask the operator. If the coordinator has lost the round, the admin closes it after its latest end: "
-            f"`veilsum admin close {context.hex()} --folder ADMIN`",
-            ["coordinator"],
+            Cause.OUTCOME_MISSING, explain_missing_end(context, fault.detail, latest_end_s), ["coordinator"]
         )
 
     def is_unsettled(self, round_id: str) -> bool:
@@ -352,8 +352,14 @@ class Session:
             round_name(each.context) == round_id for each in self.store.ledger.load_history().unsettled
         )
 
-    def _take_end(self, attempt: Attempt, document: Closing) -> None:
+    def fetch_and_take_end(self, attempt: Attempt) -> Flow[None]:
+        """Fetch how an open attempt ended, and store it. Raises PeerFault as `learn_endings` does."""
+        document = yield from self._fetch_end(attempt.context)
         attempt.check_context(document.context, "coordinator")
+        latest_end_s = attempt.terms.latest_end_s
+        if isinstance(document, Lost) and self.environment.now_s() < latest_end_s:
+            attempt.check_lost(document)
+            raise PeerFault(Cause.WRONG_PHASE, explain_early_close(attempt.context, latest_end_s), ["admin"])
         cohort, round_id = attempt.manifest.cohort, round_name(attempt.context)
         held = self.store.load_phase(cohort)
         if held is not None and (held.round_id == round_id or isinstance(held.phase, Ready)):

@@ -19,6 +19,7 @@ from tests.support.serving import Server, running
 from tests.texts.backups import BACKUPS, KEY, STRANGER, restore, rewritten, small
 from veilsum.cli.backup import create_backup, restore_backup
 from veilsum.protocol.errors import Misuse
+from veilsum.study.progress import RESTORED_ADVICE
 
 
 async def shown(server: Server, party: Party, round_id: str) -> tuple[bytes, bytes, str]:
@@ -174,11 +175,11 @@ def test_commands_replace_nothing(cli: Cli, tmp_path: Path) -> None:
     assert "a.zip" in cli("operator", "backup", "create", "a.zip", "--data-dir", data).error
     assert Path("a.zip").read_bytes() == before
     assert cli("operator", "backup", "restore", "a.zip", "--data-dir", data, *signed).error
-    assert (
-        cli.json("operator", "backup", "restore", "a.zip", "--data-dir", tmp_path / "new", *signed)["files"]
-        == 2
-    )
-    assert (tmp_path / "new" / "coordinator.key").read_bytes() == b"k" * 32
+    new = tmp_path / "new"
+    restored = cli("operator", "backup", "restore", "a.zip", "--data-dir", new, *signed, "--json")
+    assert restored.values["files"] == 2
+    assert RESTORED_ADVICE in restored.err
+    assert (new / "coordinator.key").read_bytes() == b"k" * 32
     assert cli("operator", "backup", "create", "b.zip", "--data-dir", tmp_path).error
     unsaid = cli("operator", "backup", "restore", "a.zip", "--data-dir", "other")
     assert "--unauthenticated" in unsaid.error

@@ -10,6 +10,7 @@ from client_sdk.store import Store
 from tests.support.cli import PATIENCE_S, PERIOD, Cli, CliConsortium, until
 from veilsum.protocol.messages import Roster
 from veilsum.protocol.rest import RoundView
+from veilsum.study.progress import CLOSED_EARLY_ADVICE
 
 Make = Callable[..., CliConsortium]
 QUICK = {"upload = 600": "upload = 1", "answer = 60": "answer = 1"}
@@ -55,8 +56,9 @@ def test_the_admin_closes_what_the_coordinator_does_not_know_by_its_context(
     remote("admin", "new", "other")
     assert remote(*unknown, "--folder", "other").code == 1
     for _ in range(2):
-        closed = remote.json(*unknown, "--folder", c.folder / "admin")
-        assert (closed["context"], closed["state"]) == (context, "lost")
+        done = remote(*unknown, "--folder", c.folder / "admin", "--json")
+        assert (done.values["context"], done.values["state"]) == (context, "lost")
+        assert CLOSED_EARLY_ADVICE in done.err
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from tests.support.serving import snapshot, standing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import Lost
 from veilsum.protocol.study import DAY_S
+from veilsum.study.progress import format_utc
 
 
 class Restored:
@@ -31,7 +32,8 @@ class Restored:
             self.cohorts = [self.made.enrol() for _ in range(self.count)]
             snapshot(self.folder / "now", self.folder / "backup")
             round_id = self.made.open_round(self.cohorts[0] if self.cohorts else self.made.enrol())
-            self.context = self.made.round(round_id).attempt.context
+            attempt = self.made.round(round_id).attempt
+            self.context, self.latest_end_s = attempt.context, attempt.terms.latest_end_s
             yield self.made, round_id
             self.made.close()
 
@@ -109,10 +111,14 @@ def test_a_lost_round_is_not_closed_before_its_latest_end(tmp_path: Path) -> Non
     with restored.before() as (made, round_id):
         made.together(made.contributions(round_id), vanish=dict.fromkeys(made.ids, "/chunks/"))
     with restored.after(60.0) as made:
-        other = made.open_round(restored.cohorts[1])
-        for _ in range(2):
-            assert causes(made.together(made.contributions(other))) == {Cause.OUTCOME_MISSING}
+        other, latest_end = made.open_round(restored.cohorts[1]), format_utc(restored.latest_end_s)
+        for close in ("the admin closes", "the admin has closed"):
+            results = made.together(made.contributions(other))
+            assert causes(results) == {Cause.OUTCOME_MISSING}
+            assert all(close in str(each) and latest_end in str(each) for each in results.values())
             restored.close()
+        made.stage.pass_time(restored.latest_end_s)  # the close spends the records that were uploaded
+        assert causes(made.together(made.contributions(other))) == {Cause.ALREADY_SUMMED}
 
 
 @pytest.mark.parametrize("reporting", [1, 3])

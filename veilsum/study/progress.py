@@ -5,6 +5,7 @@ The SDK, the service, its pages and the commands take all of this from here.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Self
 
@@ -28,6 +29,39 @@ STAGE_TITLES = {
 """What a round of each state that is not an end collects or computes."""
 NEW_PERIOD = "take a new period, with new records"
 NEW_RUN_ADVICE = "Take a new period: the same records may take part in it"
+CLOSED_EARLY_ADVICE = (
+    "Members accept this end from the round's latest end on, which their messages name (usually an hour after its opening). Until then they "
+    "refuse every other round. Keep `veilsum member join` running, then run the study over a new period: `veilsum operator run STUDY --period PERIOD`"
+)
+"""What follows the admin's close of a round that the coordinator does not know."""
+RESTORED_ADVICE = (
+    "Members that took part in a round opened since this backup refuse all later rounds as outcome-missing. Their messages name the round, and when the "
+    "admin closes it: `veilsum admin close CONTEXT --folder ADMIN`. Then run the study over a new period"
+)
+"""What an operator does after a restore."""
+
+
+def format_utc(moment_s: float) -> str:
+    """Format a Unix time for a message that is read on several machines."""
+    return f"{datetime.fromtimestamp(moment_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def explain_missing_end(context: bytes, detail: str, latest_end_s: int | None) -> str:
+    """Say what helps a member to which the coordinator does not show how an attempt ended. `latest_end_s` is None if unknown."""
+    when = "" if latest_end_s is None else f", {format_utc(latest_end_s)}"
+    return (
+        f"the coordinator does not show how round {round_name(context)} ended ({detail}). This member is in its cohort, and opens no other "
+        "round until it knows. Ask the operator. If the coordinator has lost the round, the admin closes it after its latest end"
+        f"{when}: `veilsum admin close {context.hex()} --folder ADMIN`"
+    )
+
+
+def explain_early_close(context: bytes, latest_end_s: int) -> str:
+    """Say what follows a Lost that a member is shown before the attempt's latest end."""
+    return (
+        f"the admin has closed round {round_name(context)}, which takes effect at its latest end, {format_utc(latest_end_s)}. This member opens no "
+        "other round before then. Next: keep `veilsum member join` running, or start it after that time"
+    )
 
 
 @dataclass(frozen=True)
@@ -225,7 +259,7 @@ class RunEnd(StrEnum):
         "is ending without a sum, and waits for decryptors to sign that nothing was opened",
         EndCost.UNDECIDED,
         "keep `veilsum member join` running",
-        f"{_START_ADVICE}; after the latest end fewer are needed",
+        f"{_START_ADVICE}. Where it runs already, its output says why it refuses: `outcome-missing` after a restore. After the latest end fewer are needed",
     )
     VOIDED = (
         "voided",

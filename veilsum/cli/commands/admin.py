@@ -339,10 +339,11 @@ def close(
 def _close_unknown(client: Any, context: str, admin: Any) -> dict[str, Any]:
     """Close a round that the coordinator does not know or can't read, if the admin signs it. Return what to show."""
     from veilsum.protocol.messages import Lost
+    from veilsum.study.progress import CLOSED_EARLY_ADVICE
 
     values = {
         "context": context,
-        "latest_end": "can't be checked here: only members know it, and they accept this end only after it",
+        "latest_end": "can't be checked here: only members know it, and their messages name it",
         "cost": f"if it was a sum, {_CLOSING_COST}",
         "state": "unknown to the coordinator",
     }
@@ -350,6 +351,7 @@ def _close_unknown(client: Any, context: str, admin: Any) -> dict[str, Any]:
         print_note("Not signed: the admin closes it with --folder ADMIN.")
     else:
         client.close_unknown(admin.public.hex(), Lost.make_signed(admin, context=bytes.fromhex(context)))
+        print_note(CLOSED_EARLY_ADVICE)
         values["state"] = "lost"
     return values
 

@@ -223,12 +223,14 @@ def restore(
     """
     require_extras("the coordinator", "service")
     from veilsum.cli import backup
+    from veilsum.study.progress import RESTORED_ADVICE
 
     if unauthenticated is (coordinator_key is not None):
         raise Misuse("pass the key that signed the backup as --coordinator-key, or pass --unauthenticated")
     key = None if coordinator_key is None else bytes.fromhex(public_key(coordinator_key))
     restored = backup.restore_backup(archive, data_dir, key)
     restored["next"] = f"VEILSUM_DATA_DIR={data_dir} veilsum operator db check"
+    print_note(RESTORED_ADVICE)
     print_values(restored, "Restored")
 
 
