@@ -11,11 +11,13 @@ from veilsum.protocol.counting import CountOutcome
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
 from veilsum.protocol.messages.opening import ERASED_REASON, LOST_REASON, SPENDING_REASONS
 from veilsum.protocol.opening_rules import next_step
-from veilsum.protocol.rest import NoiseView, Problem, RoundView, SpecView
+from veilsum.protocol.rest import CohortView, NoiseView, Problem, RoundView, SpecView
 from veilsum.study.progress import (
+    DECLINED_ADVICE,
     EndCost,
     RunAction,
     RunEnd,
+    explain_failed_cohort,
     find_other_sums,
     next_action,
     next_repeat,
@@ -213,3 +215,33 @@ def test_the_reason_of_an_end_is_its_fault() -> None:
     assert (
         reason_of(shown("voided", fault=fault.model_copy(update={"parties": ()}))) == "quorum-lost: 2 votes"
     )
+
+
+@pytest.mark.parametrize(
+    ("period", "cards", "paired", "missing", "declined"),
+    [
+        ("2026-11", ("m-0", "m-1"), (), "m-2", True),
+        ("2026-11", ("m-0", "m-1"), ("m-0",), "m-1, m-2", True),
+        ("2026-11", ("m-0", "m-1", "m-2"), (), "", False),
+        ("rehearsal-1", ("m-0", "m-1"), (), "m-2", False),  # the next has another name anyway
+    ],
+)
+@pytest.mark.parametrize("another", [True, False])
+def test_a_cohort_that_did_not_form_names_who_is_missing_and_what_a_no_means(
+    period: str,
+    cards: tuple[str, ...],
+    paired: tuple[str, ...],
+    missing: str,
+    *,
+    declined: bool,
+    another: bool,
+) -> None:
+    fault = Problem.model_construct(cause="cohort-too-small", detail="2 of 3", parties=())
+    members = ("m-0", "m-1", "m-2")
+    view = CohortView.model_construct(
+        period=period, members=members, cards=cards, paired=paired, fault=fault if another else None
+    )
+    said = explain_failed_cohort(view, another=another)
+    assert (f"declined: {missing}" in said) is bool(missing)
+    assert (DECLINED_ADVICE in said, "in a moment" in said) == (declined, another)
+    assert ("2 of 3" in said, RunEnd.COHORT_FAILED.operator in said) == (another, not another)

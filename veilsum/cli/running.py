@@ -28,6 +28,7 @@ from veilsum.study.progress import (
     RunAction,
     RunEnd,
     explain_counts,
+    explain_failed_cohort,
     find_other_sums,
     next_action,
     next_repeat,
@@ -220,13 +221,8 @@ class Following:
             self.tell(view)
         self.tell(view)
         if view.state == "failed":
-            missing = join_names(sorted({*view.members} - {*(view.paired or view.cards)}))
-            detail = view.fault.detail if view.fault else "no reason given"
-            end, last = RunEnd.COHORT_FAILED, len(self._failures) + 1 >= self.attempts_max
-            following = end.operator if last else "another cohort opens in a moment"
-            self._note_failure(
-                f"The cohort {end.explain_end(f'{detail}; unreachable, or declined: {missing}', following)}."
-            )
+            another = len(self._failures) + 1 < self.attempts_max
+            self._note_failure(explain_failed_cohort(view, another=another))
         return view.state == "formed"
 
     def _fetch_enrolment(self, cohort: str, after: int | None) -> CohortView:

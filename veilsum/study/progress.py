@@ -16,7 +16,7 @@ from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
 from veilsum.protocol.messages.opening import LOST_REASON
 from veilsum.protocol.opening_rules import CountOutcomes, certified_links, next_step, same_records
 from veilsum.protocol.periods import PeriodKind, kind_of_period
-from veilsum.protocol.rest import RoundView, join_names, round_name
+from veilsum.protocol.rest import CohortView, RoundView, join_names, round_name
 from veilsum.protocol.study import COUNT_STEP, DISCLOSED_STEPS, ROWS_STEP, SUM_STEP, Question
 
 STAGE_TITLES = {
@@ -39,6 +39,9 @@ RESTORED_ADVICE = (
     "admin closes it: `veilsum admin close CONTEXT --folder ADMIN`. Then run the study over a new period"
 )
 """What an operator does after a restore."""
+
+
+DECLINED_ADVICE = "A member that declined, as its output says, stays declined for this period: stop this command and take another `--period`"
 
 
 def format_utc(moment_s: float) -> str:
@@ -381,6 +384,17 @@ class RunEnd(StrEnum):
             else reason_of(view)
         )
         return self.explain_end(detail, self.next_for_operator(view))
+
+
+def explain_failed_cohort(view: CohortView, *, another: bool) -> str:
+    """Explain a cohort that did not form to its operator. `another` tells whether the command opens one by itself."""
+    end, detail = RunEnd.COHORT_FAILED, view.fault.detail if view.fault else "no reason given"
+    following = "another cohort opens in a moment" if another else end.operator
+    if missing := sorted({*view.members} - {*(view.paired or view.cards)}):
+        detail += f"; unreachable, or declined: {join_names(missing)}"
+        if kind_of_period(view.period) is not PeriodKind.REHEARSAL:
+            following += f". {DECLINED_ADVICE}"
+    return f"The cohort {end.explain_end(detail, following)}."
 
 
 def reason_of(view: RoundView) -> str:
