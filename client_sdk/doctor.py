@@ -47,7 +47,7 @@ class HealthCheck:
 
     Attributes:
         name: what was checked.
-        ok: whether a run can go on with it; None if it could not be checked yet.
+        ok: whether a run can go on with it; None if it could not be checked, or was not approved, yet.
         detail: what was found, and what to do.
     """
 
@@ -128,6 +128,8 @@ class Doctor:
                 ok=None,
                 detail="no study is in force yet: run this again once the admin has published one",
             )
+        for content in contents:
+            yield self._check_approval(content)
         yield self._check_disk(contents)
         if listed:
             yield from self._check_line(contents, federation)
@@ -172,6 +174,15 @@ class Doctor:
                     study, roster, self._environment.now_s(), lambda _: None
                 )
         return [*newest.values()]
+
+    def _check_approval(self, content: Content) -> HealthCheck:
+        digest, approved = content.approval.hex(), self._policy.approves(content)
+        remedy = f"not approved by this identity, which takes no part in it: read it, then pass --approve {digest} to `veilsum member join`"
+        return HealthCheck(
+            f"approval of {content.notes.name}",
+            ok=True if approved else None,
+            detail=f"approved as {digest}" if approved else remedy,
+        )
 
     def _check_disk(self, contents: list[Content]) -> HealthCheck:
         free = shutil.disk_usage(self._identity.folder).free

@@ -76,6 +76,8 @@ def test_a_pack_of_a_table_goes_from_the_admin_to_the_members(
     doctor = remote.json(*remote.at("member", "doctor", name, c.files[0], *key))
     assert doctor["ok"]
     found = {each["name"]: each for each in doctor["checks"]}
+    approval = found["approval of digits"]
+    assert (approval["ok"], c.approval in approval["detail"]) == (None, True)
     assert f"{COUNT} canaries agree" in found["canaries of digits"]["detail"]
     assert {"proxy", "coordinator", "clock", "roster", "disk", "upload", "window of digits"} < set(found)
 
@@ -95,6 +97,8 @@ def test_a_pack_of_a_table_goes_from_the_admin_to_the_members(
     assert record["rows"] == 3 * 40
     assert record["cohort"] == cohort
     assert printed["m0"]["read"][0]["canaries"] == COUNT
+    checks = remote.json(*remote.at("member", "doctor", name))["checks"]
+    assert [each["ok"] for each in checks if each["name"] == approval["name"]] == [True]
 
 
 def test_slips_and_inputs_are_matched_by_id(cli: Cli, public: Path, tmp_path: Path) -> None:

@@ -50,7 +50,17 @@ def test_all_is_well(consortium: Consortium) -> None:
     found = examine(consortium)
     assert failing(found) == set()
     assert [*found] == [
-        *("version", "proxy", "coordinator", "encryption", "clock", "roster", "disk", "upload"),
+        *(
+            "version",
+            "proxy",
+            "coordinator",
+            "encryption",
+            "clock",
+            "roster",
+            "approval of study",
+            "disk",
+            "upload",
+        ),
         "window of study",
     ]
     assert all(each.ok for each in found.values())
@@ -179,3 +189,10 @@ def test_a_proxy_s_body_limit_and_a_slow_line_are_named(consortium: Consortium) 
     assert failing(found) == {"upload"}
     assert "413" in found["upload"].detail
     assert "client_max_body_size" in found["upload"].detail
+
+
+def test_a_study_without_approval_is_named_with_its_digest(consortium: Consortium) -> None:
+    found = examine(consortium, policy=Policy(admin_key=consortium.admin.public))
+    [digest] = [each.hex() for each in consortium.policy.approved if isinstance(each, bytes)]
+    approval = found["approval of study"]
+    assert (approval.ok, digest in approval.detail, failing(found)) == (None, True, set())

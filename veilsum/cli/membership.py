@@ -1,4 +1,4 @@
-"""The admin's pinned key, and the studies in force."""
+"""The admin's pinned key, the studies in force, and those that this identity approved."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from veilsum.protocol.rest import StudyView
 
 PIN_FILE = "admin-key"
+APPROVALS_FILE = "approvals.json"
 
 
 def pin_admin_key(folder: Path, key: str) -> None:
@@ -45,3 +46,16 @@ def newest_studies(published: "Iterable[StudyView]") -> "Iterator[StudyView]":
         if view.name not in newest or view.version > newest[view.name].version:
             newest[view.name] = view
     return (each for each in newest.values() if not each.revoked and each.expires_s > time.time())
+
+
+def read_approvals(folder: Path) -> dict[str, str]:
+    """Read the names of studies approved before, by approval digest. Raises Misuse if the file is damaged."""
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - commands start sooner without it
+
+    from veilsum.protocol.forms import Hex32  # noqa: PLC0415
+
+    path = folder / APPROVALS_FILE
+    try:
+        return TypeAdapter(dict[Hex32, str]).validate_json(path.read_bytes()) if path.exists() else {}
+    except ValidationError as error:
+        raise Misuse(f"{path} is damaged: remove it, then approve the studies again") from error

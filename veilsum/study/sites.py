@@ -75,7 +75,7 @@ def judge_sites(
         verdict = [] if view is None else [*_judge_report(view, window_s, release)]
         if member not in cards:
             verdict = verdict or [
-                "It did not enrol. Is its agent running, the study approved, and its clock right? `veilsum member doctor` says."
+                "It did not enrol. Is its `veilsum member join` running? `veilsum member doctor` says whether the study is approved and the clock is right."
             ]
         elif member in dropped:
             verdict = verdict or [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilsum.cli.console import JSON_OUTPUT, print_note, print_table, print_values
-from veilsum.cli.membership import find_admin_key, newest_studies
+from veilsum.cli.membership import find_admin_key, newest_studies, read_approvals
 from veilsum.cli.options import DEFAULT_URL, AdminKey, Ca, Folder, Url, add_table_options, report_errors
 from veilsum.protocol.errors import Misuse
 from veilsum.system.intervals import COMMAND_RETRY_S
@@ -15,7 +15,7 @@ from veilsum.system.intervals import COMMAND_RETRY_S
 if TYPE_CHECKING:
     from veilsum.cli.tables import TableFormat
 
-_WORD_OF_OUTCOME = {True: "ok", False: "FAILED", None: "not checked"}
+_WORD_OF_OUTCOME = {True: "ok", False: "FAILED", None: "not yet"}
 
 
 @add_table_options
@@ -33,7 +33,7 @@ def doctor(
     url: Url = DEFAULT_URL,
     ca: Ca = None,
 ) -> None:
-    """Check whether this member can take part: coordinator, proxy, clock, roster, disk, upload rate, and canaries.
+    """Check whether this member can take part: coordinator, proxy, clock, roster, approvals, disk, upload rate, and canaries.
 
     It answers and approves nothing. Exits with 1 if a check fails.
     """
@@ -45,7 +45,8 @@ def doctor(
     from veilsum.cli.remote import client_certificate, name_address, verify_argument
 
     identity = Identity.load(folder)
-    policy = Policy(admin_key=find_admin_key(folder, admin_key))
+    approved = frozenset(read_approvals(identity.folder))
+    policy = Policy(admin_key=find_admin_key(folder, admin_key), approved=approved)
     records = None if data is None else read_records(data, form, standardise)
     with (
         name_address(url),

@@ -15,7 +15,13 @@ import typer
 
 from veilsum.cli.commands.doctor import canaries, doctor
 from veilsum.cli.console import JSON_OUTPUT, format_time, print_note, print_table, print_values
-from veilsum.cli.membership import find_admin_key, newest_studies, pin_admin_key
+from veilsum.cli.membership import (
+    APPROVALS_FILE,
+    find_admin_key,
+    newest_studies,
+    pin_admin_key,
+    read_approvals,
+)
 from veilsum.cli.names import approval_digest
 from veilsum.cli.options import DEFAULT_URL, AdminKey, Ca, Folder, Url, add_table_options, report_errors
 from veilsum.protocol.errors import Misuse
@@ -31,7 +37,6 @@ if TYPE_CHECKING:
     from veilsum.protocol.study import Content
 
 app = typer.Typer(help="Contribute sums over your own records.", no_args_is_help=True)
-_APPROVALS_FILE = "approvals.json"
 
 
 @app.command()
@@ -233,7 +238,7 @@ def _await_approvals(
         try:
             return _approve_studies(member, given, records, folder)
         except (Unreachable, UnexpectedAnswer) as error:
-            if once or not (folder / _APPROVALS_FILE).exists():  # the address may be wrong
+            if once or not (folder / APPROVALS_FILE).exists():  # the address may be wrong
                 raise
             print_note(f"waiting for the coordinator, still trying: {error}")
         time.sleep(RUNS_POLL_S)
@@ -249,8 +254,7 @@ def _approve_studies(
     from client_sdk.policy import bytes_of
     from veilsum.system.files import write_durably
 
-    path = folder / _APPROVALS_FILE
-    kept, covered = _read_approvals(path), False
+    kept, covered = read_approvals(folder), False
     while True:
         published = dict[str, str]()
         for view in newest_studies(member.studies()):
@@ -264,7 +268,7 @@ def _approve_studies(
                 if not wanted and not ask_approval(content):
                     continue
                 kept[digest] = content.notes.name
-                write_durably(path, json.dumps(kept, indent=2).encode())
+                write_durably(folder / APPROVALS_FILE, json.dumps(kept, indent=2).encode())
             else:
                 _say_usable(content, records)
             covered = True
@@ -287,18 +291,6 @@ def _approve_studies(
             raise Misuse("no study is approved: pass --approve with the digest that the admin gave you")
         print_note("No study that you can join is published yet. Waiting for one.")
         time.sleep(STUDIES_POLL_S)
-
-
-def _read_approvals(path: Path) -> dict[str, str]:
-    """Read the names of studies approved before, by approval digest."""
-    from pydantic import TypeAdapter, ValidationError
-
-    from veilsum.protocol.forms import Hex32
-
-    try:
-        return TypeAdapter(dict[Hex32, str]).validate_json(path.read_bytes()) if path.exists() else {}
-    except ValidationError as error:
-        raise Misuse(f"{path} is damaged: remove it, then approve the studies again") from error
 
 
 def _print_explanation(content: "Content", records: "FileRecords") -> None:
