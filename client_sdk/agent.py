@@ -183,7 +183,7 @@ class Agent:
                 return result
         if len(self._passed) == passed:
             if idle:
-                self._report_detail("waiting for a run of an approved study: none is enrolling")
+                self._report_detail(self._describe_idling())
             yield from self._feed.wait_for_news()
         return None
 
@@ -195,6 +195,13 @@ class Agent:
         if any(session.is_unsettled(held.round_id) for held in erased):
             with suppress(PeerFault):  # it has not ended, or the coordinator does not show how
                 yield from session.learn_endings()
+
+    def _describe_idling(self) -> str:
+        """Say what a member without a cohort waits for, and which runs enrol without it."""
+        enrolling = [run for run in self._feed.runs.values() if run.state == "enrolling"]
+        if passed := [f"{run.name}, period {run.period}" for run in enrolling if run.cohort in self._passed]:
+            return f"waiting for another run: this member takes no part in {'; '.join(passed)}"
+        return "waiting for a run of an approved study: none is enrolling"
 
     def _leave_over_runs(self) -> None:
         """Give up the runs that ended without a sum for this member, so that its records may be free (member: Ledger)."""

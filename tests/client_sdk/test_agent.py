@@ -167,6 +167,25 @@ def test_once_raises_the_no(consortium: Consortium) -> None:
         consortium.alone(consortium.open["member-0"].next_result(few))
 
 
+def test_a_run_that_was_declined_is_not_said_to_be_missing(consortium: Consortium) -> None:
+    few = consortium.member("member-0").make_agent(Records(np.zeros((0, 3)), np.zeros(0, int)), once=False)
+    cohort, flow = consortium.open_cohort(), consortium.open["member-0"].next_result(few)
+
+    def waiting() -> list[str]:
+        return [event.detail for _, event in consortium.events if event.detail.startswith("waiting")]
+
+    def stuck() -> bool:
+        closes = len(waiting()) == 1
+        if closes:
+            consortium.operator.close_cohort(cohort)
+        return closes
+
+    assert consortium.together({"member-0": flow}, stuck=stuck) == {}
+    declined, idle = waiting()
+    assert f"{consortium.operator.cohort(cohort).name}, period p1" in declined
+    assert "p1" not in idle
+
+
 def test_records_that_do_not_fit_one_study_do_not_end_an_agent(consortium: Consortium) -> None:
     study, other = consortium.study, consortium.make_study({"name": "other"}, dim=4)
     agents = consortium.agents(once=False)
