@@ -267,6 +267,12 @@ class Marks:
         drawn = hmac.digest(self.secret, info(Tag.HELD_OUT, self.federation, identifier), "sha256")
         return int.from_bytes(drawn[:8], "big") < self.held_out_share * (1 << 64)
 
+    def count_held_out(self, records: Records, question: Question) -> int:
+        """Count the usable rows of records that are held out."""
+        _, usable = records.find_usable_rows(question.classes)
+        rows_of = Counter(key for key, fine in zip(records.keys, usable, strict=True) if fine)
+        return sum(rows for each, rows in rows_of.items() if self.is_held_out(each))
+
     def is_drawn(self, identifier: bytes, period: str) -> bool:
         """Whether a held-out record that was never judged is judged in a period: by its id alone, in every second one (periods: Judgements)."""
         drawn = hmac.digest(

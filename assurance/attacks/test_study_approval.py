@@ -14,6 +14,7 @@ import typer
 
 from assurance.attacks.studies import NOISE, read, refusal, whole
 from client_sdk import Policy, Records
+from client_sdk.store import Store
 from veilsum.cli.admin import Draft
 from veilsum.cli.commands.member import _approve_studies
 from veilsum.protocol.counting import check_counts
@@ -76,7 +77,9 @@ class Shown:
 def approved(folder: Path, shown: Shown, *given: str) -> set[bytes | str]:
     """Return what `veilsum member join --approve …` agrees to, and stores for later runs."""
     policy = Policy(ADMIN, approved=given)
-    agreed = _approve_studies(shown, policy, Records([[1.0]], [0]), folder)  # type: ignore[arg-type]
+    if not (folder / "state").exists():
+        Store.create(folder, "hospital-a")
+    agreed = _approve_studies(shown, policy, Records([[1.0]], [0]), Store(folder))  # type: ignore[arg-type]
     path = folder / "approvals.json"
     return {*agreed, *(json.loads(path.read_text()) if path.exists() else ())}
 

@@ -19,6 +19,7 @@ from client_sdk.agent import Agent
 from client_sdk.effects import Flow
 from client_sdk.errors import UnexpectedAnswer, Unreachable
 from client_sdk.operator import Operator
+from client_sdk.store import Store
 from tests.support.cli import (
     CLASSES,
     DIM,
@@ -107,6 +108,8 @@ def test_join_ends_with_accuracy_on_hold_out_records(consortium: Make, remote: C
     for outcome in (honest, lying, with_file):
         assert outcome.code == 0, outcome
         assert "hold-out" in outcome.err
+    [used] = Store(c.folder / "m0").ledger.list_runs()
+    assert f"160 can be used; {used.held_out} of these are held out" in honest.err
     assert "WARNING" in lying.err
     for member, outcome in zip(c.members, (honest, lying, with_file), strict=True):
         seen = Result.load(c.result(member)).judged

@@ -146,6 +146,7 @@ def test_no_run_takes_held_out_rows_whatever_it_needs() -> None:
     assert chosen(records(ids=[f"p{row // 4}" for row in range(40)]), rows_per_id=2).beyond == 20
     # Reserved records are not counted twice.
     marks = Marks(SECRET, FEDERATION, 0.5)
+    assert marks.count_held_out(given, asked()) == found.held_out
     taken = chosen(given, held_out=0.5, taken=frozenset(marks.mark_record(each) for each in given.keys))
     assert (taken.taken, taken.held_out) == (len(found.labels), found.held_out)
 

@@ -30,6 +30,7 @@ from veilsum.system.intervals import COMMAND_RETRY_S, RUNS_POLL_S, STUDIES_POLL_
 if TYPE_CHECKING:
     from client_sdk import Identity, Member, Policy, Result
     from client_sdk.progress import Progress
+    from client_sdk.records import Marks
     from client_sdk.reservations import Run
     from client_sdk.store import Store
     from veilsum.cli.features import FileRecords
@@ -183,7 +184,7 @@ def join(
         reports_site=site_report,
     )
     with opened(given) as member:
-        agreed = _await_approvals(member, given, records, identity.folder, once=once)
+        agreed = _await_approvals(member, given, records, store, once=once)
         if standardise is not None:
             _check_extractor(member, agreed, standardise, records)
         pin_admin_key(identity.folder, key)
@@ -229,23 +230,23 @@ def _check_extractor(
 
 
 def _await_approvals(
-    member: "Member", given: "Policy", records: "FileRecords", folder: Path, *, once: bool
+    member: "Member", given: "Policy", records: "FileRecords", store: "Store", *, once: bool
 ) -> "frozenset[bytes | str]":
     """Return the digests of the approved studies. If this identity has approved a study before, wait for the coordinator as an agent does."""
     from client_sdk.errors import UnexpectedAnswer, Unreachable
 
     while True:
         try:
-            return _approve_studies(member, given, records, folder)
+            return _approve_studies(member, given, records, store)
         except (Unreachable, UnexpectedAnswer) as error:
-            if once or not (folder / APPROVALS_FILE).exists():  # the address may be wrong
+            if once or not (store.folder / APPROVALS_FILE).exists():  # the address may be wrong
                 raise
             print_note(f"waiting for the coordinator, still trying: {error}")
         time.sleep(RUNS_POLL_S)
 
 
 def _approve_studies(
-    member: "Member", given: "Policy", records: "FileRecords", folder: Path
+    member: "Member", given: "Policy", records: "FileRecords", store: "Store"
 ) -> "frozenset[bytes | str]":
     """Return the digests of the studies that this member approves: given, approved before, or approved now.
 
@@ -254,7 +255,8 @@ def _approve_studies(
     from client_sdk.policy import bytes_of
     from veilsum.system.files import write_durably
 
-    kept, covered = read_approvals(folder), False
+    kept, covered = read_approvals(store.folder), False
+    marks = store.ledger.marks_in(given.federation)
     while True:
         published = dict[str, str]()
         for view in newest_studies(member.studies()):
@@ -264,13 +266,13 @@ def _approve_studies(
             if digest not in kept:
                 if not wanted and given.approved:
                     continue
-                _print_explanation(content, records)
+                _print_explanation(content, records, marks)
                 if not wanted and not ask_approval(content):
                     continue
                 kept[digest] = content.notes.name
-                write_durably(folder / APPROVALS_FILE, json.dumps(kept, indent=2).encode())
+                write_durably(store.folder / APPROVALS_FILE, json.dumps(kept, indent=2).encode())
             else:
-                _say_usable(content, records)
+                _say_usable(content, records, marks)
             covered = True
         for each in {bytes_of(approval, "approved").hex() for approval in given.approved} - {*published}:
             shown = (
@@ -293,17 +295,17 @@ def _approve_studies(
         time.sleep(STUDIES_POLL_S)
 
 
-def _print_explanation(content: "Content", records: "FileRecords") -> None:
+def _print_explanation(content: "Content", records: "FileRecords", marks: "Marks") -> None:
     from veilsum import study
     from veilsum.cli.explanation import print_explanation
 
     print_explanation(study.explain.explain_study(content), sys.stderr)
-    _say_usable(content, records)
+    _say_usable(content, records, marks)
     print_note(f"Approval digest: {content.approval.hex()}")
 
 
-def _say_usable(content: "Content", records: "FileRecords") -> None:
-    """Report which records a study can use, and why it can't use others."""
+def _say_usable(content: "Content", records: "FileRecords", marks: "Marks") -> None:
+    """Report which records a study can use, why it can't use others, and how many are held out of its sums."""
     from veilsum.calibration import CalibrationError
     from veilsum.cli.read_report import ReadReport
 
@@ -315,7 +317,9 @@ def _say_usable(content: "Content", records: "FileRecords") -> None:
     report = ReadReport.of_records("", records, content.question.classes)
     why = "".join(f"; skipped {count:,}: {reason}" for reason, count in report.skipped.items())
     usable = report.rows - sum(report.skipped.values())
-    print_note(f"{content.notes.name}: of your {report.rows:,} rows {usable:,} can be used{why}")
+    held = marks.count_held_out(records, content.question)
+    out = f"; {held:,} of these are held out of every sum" if held else ""
+    print_note(f"{content.notes.name}: of your {report.rows:,} rows {usable:,} can be used{out}{why}")
     if report.classes:
         print_note(f"{content.notes.name}: {report.list_classes()}")
     for hint in report.hints:
