@@ -276,10 +276,14 @@ class Agent:
             except PeerFault as fault:
                 if _is_restored(fault):
                     raise
-                if fault.cause is Cause.CANARIES_DIFFER:  # as long as this agent has these records
+                replaced = fault.cause is Cause.WRONG_COHORT and not fault.parties
+                # For good if the roster was replaced, and else as long as this agent has these records.
+                if replaced or fault.cause is Cause.CANARIES_DIFFER:
                     self._passed.add(run.cohort)
-                # A study that waits for its approval may have it next time.
-                self._refuse_run(run.cohort, fault, final=fault.cause is not Cause.STUDY_REFUSED)
+                # The next cohort is of the new roster. A study that waits for its approval may have it next time.
+                self._refuse_run(
+                    run.cohort, fault, final=not replaced and fault.cause is not Cause.STUDY_REFUSED
+                )
 
     def _is_busy(self, run: RunView) -> bool:
         """Whether this member is in another run.

@@ -269,12 +269,15 @@ def report_enrolment(session: Session, view: CohortView) -> None:
 
 
 def _check_names(roster: Roster, study: Study, cohort: bytes, view: CohortView) -> None:
-    """Check that the cohort's id follows from what the card will be bound to: study, period and repeated attempt (wrong-cohort)."""
+    """Check that the cohort's id follows from what the card will be bound to: study, period and repeated attempt.
+
+    Raises PeerFault(wrong-cohort) without a party: the roster may have been replaced since the cohort was opened.
+    """
     if cohort != cohort_id(roster.hash, view.counter, study.hash, view.period, _repeated_context(view)):
         raise PeerFault(
             Cause.WRONG_COHORT,
-            "the cohort's id does not follow from the newest roster, study, period and counter that are shown",
-            ["coordinator"],
+            f"the cohort is not of the newest roster, number {roster.number}, with the study, period and counter that are shown. If the admin replaced "
+            "the roster while the cohort enrolled, no one is at fault: wait for the next cohort, which the operator opens under the new roster",
         )
 
 

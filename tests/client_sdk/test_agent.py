@@ -270,6 +270,27 @@ def test_an_agent_answers_no_other_period_than_the_one_it_chose(consortium: Cons
     assert consortium.open["member-0"].ledger() == ()
 
 
+def test_a_roster_that_changes_while_a_cohort_enrols_is_waited_out(consortium: Consortium) -> None:
+    consortium.open_cohort()
+    consortium.operator.publish_roster(consortium.make_roster(2))
+
+    def stuck() -> bool:
+        if len(consortium.cohorts) == 1:
+            consortium.open_cohort()
+        elif not consortium.rounds and consortium.operator.cohort(consortium.cohorts[1]).state == "formed":
+            consortium.open_round(consortium.cohorts[1])
+        else:
+            return False
+        return True
+
+    results = consortium.together(consortium.agent_flows(), stuck=stuck)
+    assert {type(each) for each in results.values()} == {Result}, results
+    said = {event.detail for member, event in consortium.events if member == "member-0"}
+    [told] = [each for each in said if "wrong-cohort" in each]
+    assert "number 2" in told
+    assert "[coordinator]" not in told
+
+
 def test_an_agent_of_one_period_sends_no_card_to_a_run_of_another(consortium: Consortium) -> None:
     agents = consortium.agents(period="p1")
     assert next_of(consortium, agents, "p2") == {}
