@@ -18,6 +18,7 @@ from veilsum.cli.running import Following, find_study
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.rest import CohortView, RoundView
+from veilsum.study.progress import RESTORED_ADVICE
 
 Make = Callable[..., CliConsortium]
 
@@ -150,6 +151,38 @@ def test_a_step_opens_once_enough_members_were_heard_within_half_of_their_time_t
         with pytest.raises(Interrupted):
             following.run_study(c.admin, find_study(client, c.admin, "digits"), PERIOD)
     assert asked == [presence_s, presence_s]
+
+
+@pytest.mark.parametrize("forgotten", ["round", "cohort", "open_round"])
+def test_what_a_restored_coordinator_forgot_does_not_end_the_command(
+    consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch, forgotten: str
+) -> None:
+    c, said = consortium(), list[Any]()
+    if forgotten == "cohort":
+        shown = remote.operate("operator", "cohort", "open", c.study, "--period", PERIOD)["cohort"]
+    else:
+        shown = c.enrolled()
+    with open_operator(remote.url, TOKEN) as client:
+        if forgotten == "round":
+            shown = client.open_round(shown).round
+        honest, left = getattr(client, forgotten), [forgotten != "open_round"]
+
+        def forget(*given: Any, **options: Any) -> Any:
+            """The first view is of the coordinator before it was restored."""
+            if left[0]:
+                left[0] = False
+                return honest(*given, **options)
+            raise PeerFault(Cause.NOT_FOUND, "there is no such round")
+
+        def pause(_: float) -> None:
+            raise Interrupted
+
+        monkeypatch.setattr(client, forgotten, forget)
+        with pytest.raises(Interrupted):
+            Following(client, said.append, pause=pause).run_study(
+                c.admin, find_study(client, c.admin, "digits"), PERIOD
+            )
+    assert (shown in said[-1], RESTORED_ADVICE in said[-1]) == (True, True)
 
 
 @pytest.mark.slow

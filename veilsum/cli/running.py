@@ -29,6 +29,7 @@ from veilsum.study.progress import (
     RunEnd,
     explain_counts,
     explain_failed_cohort,
+    explain_forgotten,
     find_other_sums,
     next_action,
     next_repeat,
@@ -184,13 +185,23 @@ class Following:
     def _follow_round(self, live: RoundView) -> None:
         """Follow a round to its end, and report the next step if it has no result."""
         views = watch_changes(lambda after: self.wait(partial(self.client.round, live.round, after)))
-        while not (view := next(views)).ended:
-            self.tell(view)
+        try:
+            while not (view := next(views)).ended:
+                self.tell(view)
+        except PeerFault as fault:
+            self._note_forgotten(fault, f"round {live.round}")
+            return
         self.tell(view)
         if (end := RunEnd.of_round(view)) is None:
             self._failures.clear()
         elif not end.ends_run:
             self._note_failure(f"Step {view.spec.step} {end.explain_to_operator(view)}.")
+
+    def _note_forgotten(self, fault: PeerFault, what: str) -> None:
+        """Report a round or cohort that the coordinator has forgotten. Raises any other fault."""
+        if fault.cause is not Cause.NOT_FOUND:
+            raise fault
+        self._note_failure(explain_forgotten(what))
 
     def _note_failure(self, reason: str) -> None:
         """Report a failure, and back off."""
@@ -217,8 +228,12 @@ class Following:
             lambda after: self.wait(partial(self._fetch_enrolment, cohort.cohort, after)),
             POLL_MIN_S if self.ends_enrolment is None else REHEARSAL_POLL_S,
         )
-        while (view := next(views)).forming:
-            self.tell(view)
+        try:
+            while (view := next(views)).forming:
+                self.tell(view)
+        except PeerFault as fault:
+            self._note_forgotten(fault, f"cohort {cohort.cohort}")
+            return False
         self.tell(view)
         if view.state == "failed":
             another = len(self._failures) + 1 < self.attempts_max
@@ -253,7 +268,7 @@ class Following:
                 self.tell(f"Step {step} can't be opened yet: {fault.detail}.")
                 self.pause(RUN_RETRY_S)
             else:
-                raise
+                self._note_forgotten(fault, f"cohort {cohort.cohort}")
 
 
 def find_study(client: Operator, federation: str, wanted: str) -> StudyView:

@@ -35,13 +35,18 @@ CLOSED_EARLY_ADVICE = (
 )
 """What follows the admin's close of a round that the coordinator does not know."""
 RESTORED_ADVICE = (
-    "Members that took part in a round opened since this backup refuse all later rounds as outcome-missing. Their messages name the round, and when the "
+    "Members that took part in a round opened since the backup refuse all later rounds as outcome-missing. Their messages name the round, and when the "
     "admin closes it: `veilsum admin close CONTEXT --folder ADMIN`. Then run the study over a new period"
 )
 """What an operator does after a restore."""
 
 
 DECLINED_ADVICE = "A member that declined, as its output says, stays declined for this period: stop this command and take another `--period`"
+
+
+def explain_forgotten(what: str) -> str:
+    """Say what follows if the coordinator no longer knows a round or cohort that it has shown."""
+    return f"The coordinator no longer knows {what}, as after a restore from a backup. Looking again. {RESTORED_ADVICE}."
 
 
 def format_utc(moment_s: float) -> str:
