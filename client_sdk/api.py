@@ -146,21 +146,24 @@ class Reads:
     def fetch_opening(self, round_id: str) -> Flow[Opening]:
         return Opening.from_bytes((yield from self._get_body(rest.OPENING_PATH.format(round_id=round_id))))
 
-    def fetch_material(self, round_id: str) -> Flow[bytes]:
+    def fetch_material(self, round_id: str, limit_bytes: int = rest.MAX_MESSAGE_BYTES) -> Flow[bytes]:
         """Fetch the step's input from earlier steps."""
-        return self._get_body(rest.MATERIAL_PATH.format(round_id=round_id))
+        return self._get_body(rest.MATERIAL_PATH.format(round_id=round_id), limit_bytes=limit_bytes)
 
     def fetch_record(self, round_id: str) -> Flow[ResultRecord]:
         """Fetch a result's signed record."""
         return self._get_model(ResultRecord, rest.RESULT_PATH.format(round_id=round_id))
 
-    def fetch_weights(self, round_id: str) -> Flow[bytes]:
+    def fetch_weights(self, round_id: str, limit_bytes: int = rest.MAX_MESSAGE_BYTES) -> Flow[bytes]:
         """Fetch the head's file, unverified."""
-        return self._get_body(rest.WEIGHTS_PATH.format(round_id=round_id))
+        return self._get_body(rest.WEIGHTS_PATH.format(round_id=round_id), limit_bytes=limit_bytes)
 
-    def fetch_document(self, round_id: str, name: str) -> Flow[bytes]:
+    def fetch_document(
+        self, round_id: str, name: str, limit_bytes: int = rest.MAX_MESSAGE_BYTES
+    ) -> Flow[bytes]:
         """Fetch a document published with the head, unverified."""
-        return self._get_body(rest.DOCUMENT_PATH.format(round_id=round_id, name=name))
+        path = rest.DOCUMENT_PATH.format(round_id=round_id, name=name)
+        return self._get_body(path, limit_bytes=limit_bytes)
 
     def fetch_sums(self, round_id: str, limit_bytes: int = 1 << 33) -> Flow[bytes]:
         """Fetch the sum itself, a safetensors file; for readers and operators."""

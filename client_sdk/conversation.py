@@ -46,9 +46,12 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.record import ResultRecord, mismatch_fault, verify_record
 from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, round_name
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.study.answers import document_names
+from veilsum.study.judgement import TABLES_DOCUMENT
 from veilsum.study.judging import read_shown
 from veilsum.study.progress import RunEnd
-from veilsum.study.result_files import check_material_digest, read_material
+from veilsum.study.result_files import check_material_digest, digest_of, file_bytes_max, read_material
 from veilsum.study.vectors import Material
 from veilsum.system.files import write_durably
 
@@ -527,7 +530,8 @@ class Conversation:
     def _fetch_material(self, attempt: Attempt) -> Flow[Material | ShownHeads]:
         """Return the step's input: from earlier steps, or heads to judge. Raises PeerFault(terms-refused) if its terms name another file."""
         if self.material_file is None and attempt.terms.material != NO_CONTEXT:
-            content = yield from self.session.coordinator.fetch_material(self.round_id)
+            limit_bytes = file_bytes_max(attempt.spec)
+            content = yield from self.session.coordinator.fetch_material(self.round_id, limit_bytes)
             check_material_digest(content, attempt.terms.material)
             self.material_file = content
         if self.material_file is not None and attempt.spec.judges:
@@ -600,10 +604,10 @@ class Conversation:
             kept = [dealer.member for dealer in phase.evicted if dealer.member not in record.evicted]
             if kept:
                 raise mismatch_fault(f"the record keeps {', '.join(kept)}, proved false to this member")
-        head_file = None if record.head is None else (yield from coordinator.fetch_weights(name))
-        documents = {}
-        for each in record.documents:
-            documents[each.name] = yield from coordinator.fetch_document(name, each.name)
+        spec = evidence.attempt.spec
+        limit_bytes = file_bytes_max(spec)
+        head_file = None if record.head is None else (yield from coordinator.fetch_weights(name, limit_bytes))
+        documents = yield from self._fetch_documents(spec, record, limit_bytes)
         evictions = (yield from coordinator.fetch_evictions(name)) if record.evicted else None
         transcript = None
         if session.transcripts:
@@ -623,6 +627,26 @@ class Conversation:
         detail = f"verified the result of {summed} of {members} members"
         session.report(Progress(Step.DONE, done=summed, total=members, detail=detail))
         return result
+
+    def _fetch_documents(
+        self, spec: RoundSpec, record: ResultRecord, limit_bytes: int
+    ) -> Flow[dict[str, bytes]]:
+        """Fetch the documents of a signed record, after checking that the study publishes them (result-mismatch)."""
+        names = [each.name for each in record.documents]
+        published = {TABLES_DOCUMENT} if spec.judges else document_names(spec)
+        if len({*names}) < len(names) or not published.issuperset(names):
+            raise mismatch_fault(
+                f"the record names the documents {', '.join(names)}; the study publishes {', '.join(sorted(published)) or 'none'}"
+            )
+        documents = dict[str, bytes]()
+        for each in record.documents:
+            content = yield from self.session.coordinator.fetch_document(
+                self.round_id, each.name, limit_bytes
+            )
+            if digest_of(content) != each.sha256:
+                raise mismatch_fault(f"the document {each.name} does not match the record")
+            documents[each.name] = content
+        return documents
 
     # State
 

@@ -24,6 +24,7 @@ from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.coordinator import Collecting
 from veilsum.protocol.member import MemberPhase, Opened, Ready
 from veilsum.protocol.messages import ErasureRequest, Message, VoidRequest
+from veilsum.protocol.record import DocumentView
 from veilsum.protocol.study import DAY_S
 from veilsum.study.result_files import material_file
 
@@ -146,6 +147,44 @@ def test_nothing_is_fetched_that_a_record_names_without_a_signature(consortium: 
     assert consortium.requests("/result")
     assert not consortium.requests("/result/")
     assert not consortium.requests("/transcript")
+
+
+OTHER = {"name": "other", "sha256": "ab" * 32}
+
+
+@pytest.mark.parametrize(
+    "documents", [[OTHER], [{"name": "pooled", "sha256": "ab" * 32}] * 2], ids=["not the study's", "twice"]
+)
+def test_no_document_is_fetched_that_the_study_does_not_publish(
+    stage: Stage, tmp_path: Path, documents: list[Any]
+) -> None:
+    consortium = Consortium(stage, tmp_path, after={"publish": ["pooled"]})
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.misstate(documents=tuple(map(DocumentView.model_validate, documents)))
+    results = consortium.together(consortium.contributions(round_id))
+    assert {fault.cause for fault in results.values()} == {Cause.RESULT_MISMATCH}
+    assert consortium.requests("/result/weights")
+    assert not consortium.requests("/result/documents/")
+
+
+@pytest.mark.parametrize("path", ["weights", "documents/pooled", "documents/ncm"])
+def test_a_file_of_a_result_is_not_read_beyond_what_the_study_publishes(
+    stage: Stage, tmp_path: Path, path: str
+) -> None:
+    consortium = Consortium(stage, tmp_path, after={"publish": ["ncm", "pooled"]})
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.shows(f"GET .*/result/{path}", lambda _: httpx.Response(200, content=bytes(1 << 18)))
+    results = consortium.together(consortium.contributions(round_id))
+    assert {fault.cause for fault in results.values()} == {Cause.OVERSIZED}
+
+
+def test_a_document_that_is_not_the_records_is_the_last_that_is_fetched(stage: Stage, tmp_path: Path) -> None:
+    consortium = Consortium(stage, tmp_path, after={"publish": ["pooled", "posterior"]})
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.shows("GET .*/documents/.*", lambda _: httpx.Response(200, content=b"false"))
+    results = consortium.together(consortium.contributions(round_id))
+    assert {fault.cause for fault in results.values()} == {Cause.RESULT_MISMATCH}
+    assert len(consortium.requests("/documents/")) == len(results)
 
 
 def test_one_call_takes_part_in_one_attempt(stage: Stage, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.statistics import FFC, RandomFeaturesFFC
 from veilsum.protocol.study import RECIPES, CCVRHead
-from veilsum.study.answers import compute_answer, read_pooled, solve_alone
+from veilsum.study.answers import compute_answer, document_names, read_pooled, solve_alone
 from veilsum.study.result_files import (
     Files,
     calibrated_in,
@@ -22,6 +22,7 @@ from veilsum.study.result_files import (
     check_head,
     document_in,
     encode_files,
+    file_bytes_max,
     read_material,
 )
 from veilsum.study.vectors import compute_vector
@@ -30,6 +31,13 @@ DIM, NAMES = 8, ["a", "b", "c", "d"]
 LINEAR: dict[str, Any] = {"kind": "ffc", "constant": True}
 KERNEL: dict[str, Any] = {"kind": "random-features", "size": 16, "bandwidth": 0.7}
 CCVR: dict[str, Any] = {"kind": "ccvr"}
+
+
+def check_declared(spec: Any, published: Files) -> None:
+    """Check the files of an answer against what a member may fetch of it."""
+    assert set(published.documents) == document_names(spec)
+    files = {"": published.head, **published.documents, "material": published.material}
+    assert all(len(content or b"") <= file_bytes_max(spec) for content in files.values())
 
 
 def exact(*statistics: Any, after: Any = None, **more: Any) -> Any:
@@ -83,6 +91,7 @@ def test_what_the_study_publishes_follows_from_its_first_statistic(statistics: A
     spec = exact(*statistics, after={"publish": publish})
     found = answered(spec, rows=200)  # of so many rows no feature is cleared
     assert {*found.heads, *found.documents} >= set(publish)
+    check_declared(spec, encode_files(spec, found))
     assert not any(document.notes.get(REFUSED_NOTE) for document in found.documents.values())
     features, labels = clouds(500, DIM, 4, seed=77, noise=0.7)
     assert (found.heads["lda"].predict(features, normalise=True) == labels).mean() > 0.8
@@ -191,6 +200,7 @@ def test_a_noisy_chain_ends_in_a_head_that_anyone_with_its_sums_can_check(
     for spec, material, total, result, published in steps:
         facts = {"rows": result.records, "ridge": result.ridge}
         check_answer(spec, total, 12, published, **facts, material=material)
+        check_declared(spec, published)
         if result.head is not None:
             check_head(spec, calibrated_in(published.head), material)
     spec, material, _, result, published = steps[-1]
@@ -220,7 +230,8 @@ def test_a_noisy_head_names_what_it_promises() -> None:
 
 def test_a_noisy_sum_publishes_what_it_can() -> None:
     publish = {"publish": ["lda", "ncm", "pooled", "posterior"]}
-    [(_, _, _, result, _)] = chain("sum", LINEAR, after=publish)
+    [(spec, _, _, result, published)] = chain("sum", LINEAR, after=publish)
+    check_declared(spec, published)
     features, labels = clouds(500, DIM, 4, seed=77, noise=0.7)
     assert (result.heads["lda"].predict(features, normalise=True) == labels).mean() > 0.8
     assert (result.heads["ncm"].predict(features, normalise=True) == labels).mean() > 0.6
@@ -229,6 +240,15 @@ def test_a_noisy_sum_publishes_what_it_can() -> None:
     [(_, _, _, result, published)] = chain("sum", {"kind": "ffc"}, after=publish)
     assert result.heads == {}
     assert "ffc with constant" in document_in(published.documents["lda"]).notes[REFUSED_NOTE]
+    [(spec, _, _, _, published)] = chain("sum", CCVR, after=publish)
+    check_declared(spec, published)
+
+
+def test_a_file_may_hold_a_second_moment_of_its_study_and_little_more() -> None:
+    for blocks in ([LINEAR], [KERNEL], [CCVR], [LINEAR, KERNEL]):
+        spec = exact(*blocks)
+        width = max(DIM, spec.question.width)
+        assert 0 < file_bytes_max(spec) - 8 * width * width < 1 << 17
 
 
 def test_a_noisy_ridge_can_be_given() -> None:

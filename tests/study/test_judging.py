@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ from veilsum.study.judging import (
     show_heads,
     table_shapes,
 )
-from veilsum.study.result_files import calibrated_in, encode_files
+from veilsum.study.result_files import calibrated_in, encode_files, file_bytes_max
 from veilsum.study.vectors import compute_vector, random_features
 
 DIM = 16
@@ -250,8 +251,9 @@ def test_a_head_is_published_with_a_scale_that_the_judge_can_use(
     answer = compute_answer(spec, read_pooled(spec, total, 1), 1)
     head_file = encode_files(spec, answer).head
     assert head_file is not None
-    shown = show_heads(spec.question, [calibrated_in(head_file)])
-    assert encode_shown(spec.question, shown)
+    shown = show_heads(spec.question, [calibrated_in(head_file)] * 3)
+    judgement = replace(spec, period="judge-1", step="judge")
+    assert 0 < len(encode_shown(spec.question, shown)) <= file_bytes_max(judgement) < 1 << 17
     scores = exact_scores(shown.heads[0], features)
     shares = np.bincount(np.searchsorted(shown.edges, positive_margins(scores, 1)), minlength=8) / len(labels)
     assert shares.max() < 0.4  # the bins are used

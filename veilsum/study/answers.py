@@ -65,6 +65,7 @@ _NO_POOLED_SUMS = CalibrationError(
     "a noisy sum publishes no pooled sums: a member's own are mixed with exact ones"
 )
 _NO_PUBLISHED_COUNTS = CalibrationError("a noisy sum of CCVR publishes nothing beside its head")
+_MEAN_DOCUMENT, _SPECTRUM_DOCUMENT = "mean", "spectrum"
 _VIRTUAL_FEATURES_TAG = b"veilsum calibration virtual features 1 "
 
 
@@ -108,6 +109,18 @@ def compute_answer(
     except (CalibrationError, np.linalg.LinAlgError) as error:
         raise PeerFault(Cause.SUM_CHECK_FAILED, f"no head follows: {type(error).__name__}") from error
     return add_scales(spec.question, drawn, answer) if spec.ends_run else answer
+
+
+def document_names(spec: RoundSpec) -> frozenset[str]:
+    """Return the names of what a step other than the judge's publishes beside its head: heads and documents."""
+    publish = frozenset(spec.content.after.publish)
+    if not spec.noisy:
+        return publish.union(each.kind for each in spec.question.statistics[1:])
+    if spec.step == MEAN_STEP:
+        return frozenset({_MEAN_DOCUMENT})
+    if spec.step != SUM_STEP:
+        return frozenset()
+    return publish if spec.question.has_statistic("ccvr") else publish | {_SPECTRUM_DOCUMENT}
 
 
 def _solve_answer(
@@ -288,7 +301,7 @@ def _read_noisy(spec: RoundSpec, total: Integers, members: int) -> Mapping[str, 
 def _noisy_answer(spec: RoundSpec, found: Noisy, material: Material) -> Answer:
     if isinstance(found, NoisyMean):
         centre = np.ascontiguousarray(found.mean)
-        documents = {"mean": Document({"mean": centre})}
+        documents = {_MEAN_DOCUMENT: Document({"mean": centre})}
         return Answer(found.records, None, documents=documents, material={"centre": centre})
     if isinstance(found, NoisyGaussians):
         head = _retrain_ccvr(found, spec.content.after, spec.question.digest, material.get("centre"))
@@ -318,7 +331,7 @@ def _shrunk_answer(spec: RoundSpec, found: NoisySums, material: Material) -> Ans
         chosen_by="shrinkage",
         ridge=found.ridge,
         heads=heads,
-        documents={"spectrum": spectrum, **documents},
+        documents={_SPECTRUM_DOCUMENT: spectrum, **documents},
         material=_next_material(spec, Descent.from_sums(found), material) if spec.question.gradients else {},
     )
 

@@ -66,6 +66,24 @@ def encode_files(spec: RoundSpec, found: Answer) -> Files:
     return Files(head, documents, material_file(found.material) if found.material else None)
 
 
+_HEADER_BYTES_MAX = 1 << 16
+"""Most bytes of a safetensors header, besides those that `file_bytes_max` gives to each class."""
+
+
+def file_bytes_max(spec: RoundSpec) -> int:
+    """Return a bound on the size of any one file of a step: a head, a document or its material.
+
+    The largest hold a second moment with a row of weights for each feature; the heads to judge stand in one file.
+    """
+    question = spec.question
+    width, classes = max(question.width, question.dim), len(question.classes)
+    weights = (width + 8) * (classes + 8)
+    numbers = width * width + weights
+    if question.judge is not None and spec.judges:
+        numbers = question.judge.heads * weights + spec.elements
+    return 8 * numbers + _HEADER_BYTES_MAX
+
+
 def digest_of(content: bytes | None) -> str | None:
     """Compute a file's SHA-256 in hexadecimal, as in records; None without a file."""
     return None if content is None else hashlib.sha256(content).hexdigest()
