@@ -402,7 +402,11 @@ class Agent:
         held = self._session.store.load_phase(cohort)
         if held is None or held.round_id != round_id or not isinstance(held.phase, Attempting | Closed):
             return False
-        if isinstance(held.phase, Closed) and held.phase.certificate.is_void:
+        if isinstance(held.phase, Closed) and (
+            held.phase.certificate.is_void
+            # of a rehearsal that another one has replaced
+            or not Evidence.saved_in(self._session.store.result_folder(round_id))
+        ):
             return False
         attempt = held.phase.attempt
         counted = self._session.store.ledger.load_history().count_of(attempt.context) is not None

@@ -44,6 +44,7 @@ from veilsum.protocol.messages import (
     Opening,
     Refusal,
 )
+from veilsum.protocol.periods import PeriodKind
 from veilsum.protocol.record import ResultRecord, mismatch_fault, verify_record
 from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, round_name
 from veilsum.protocol.round_spec import RoundSpec
@@ -504,6 +505,8 @@ class Conversation:
         yield from self.session.check_missed(opening.links)
         yield from self._fetch_material(opened.attempt)
         self._store_phase(before, opened)
+        if opened.attempt.spec.kind is PeriodKind.REHEARSAL:
+            self.session.forget_past_rehearsals(opened.attempt.question.digest)
 
     def _check_round(self, opening: Opening) -> None:
         """Refuse an opening of another round than the one asked for, before anything else is looked at."""

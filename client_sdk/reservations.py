@@ -237,6 +237,12 @@ class Reservations:
                 ledger.execute("SELECT 1 FROM attempt WHERE context = ?", (context,)).fetchone() is not None
             )
 
+    def past_rehearsals(self, question: bytes) -> set[bytes]:
+        """Return the contexts of a question's rehearsals that another one has replaced, or that were given up."""
+        sql = "SELECT context FROM attempt JOIN run ON run.id = attempt.run WHERE kind = 'rehearsal' AND given_up AND question = ?"
+        with self._database.read() as ledger:
+            return {context for (context,) in ledger.execute(sql, (question,))}
+
     def mark_uploaded(self, context: bytes) -> None:
         """Note that an upload of an attempt is stored. From here on the attempt counts the run's records, and if lost spends them."""
         with self._database.write_ledger() as ledger:

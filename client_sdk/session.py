@@ -1,8 +1,9 @@
 """The shared context of one member's flows."""
 
 import math
+import shutil
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from client_sdk.api import CoordinatorApi
@@ -221,6 +222,28 @@ class Session:
         `period` is needed before the manifest alone.
         """
         self.store.ledger.give_up_over(question_of(phase), period or ready_of(phase).manifest.period)
+
+    def forget_past_rehearsals(self, question: bytes) -> None:
+        """Remove evidence, results and counts of a question's past rehearsals, which a coordinator may repeat without limit.
+
+        A round without a result, which this member may still help to end, is kept until its latest end.
+        """
+        now_s, needed = self.environment.now_s(), set[bytes]()
+        for _, held in self.store.stored_phases():
+            if (
+                isinstance(held.phase, Closed)
+                and now_s < held.phase.attempt.terms.latest_end_s
+                and not Result.saved_in(self.store.result_folder(held.round_id))
+            ):
+                needed.add(held.phase.attempt.context)
+        past = self.store.ledger.past_rehearsals(question) - needed
+        for name in map(round_name, past):
+            if (folder := self.store.result_folder(name)).exists():
+                shutil.rmtree(folder)
+        history = self.store.ledger.load_history()
+        counted = tuple(each for each in history.counted if each.context not in past)
+        if counted != history.counted:
+            self.store.ledger.store_history(replace(history, counted=counted), history)
 
     # Rounds
 

@@ -2,7 +2,7 @@
 
 state/
     state.sqlite, arrays/   everything that this member must not forget, or must forget in time (`client_sdk.database`)
-    results/ROUND/          evidence and result of each finished round (no secrets)
+    results/ROUND/          evidence and result of each finished round (no secrets); of rehearsals, only a question's newest
     canaries/DIGEST         public packs of studies
 """
 

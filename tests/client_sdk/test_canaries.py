@@ -7,7 +7,9 @@ import httpx
 import numpy as np
 import pytest
 
+from client_sdk.effects import Flow
 from client_sdk.errors import Misuse
+from client_sdk.evidence import Evidence
 from client_sdk.records import Records, select_canaries
 from client_sdk.result import Result
 from tests.client_sdk.test_doctor import examine
@@ -16,6 +18,7 @@ from tests.support.refusals import refused
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.cli.features import FileRecords
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.rest import round_name
 from veilsum.study.canaries import CanaryPack
 from veilsum.study.vectors import compute_vector
 
@@ -195,6 +198,30 @@ def test_a_rehearsal_sums_canaries_without_noise_and_leaves_no_record_held(
         assert ledger.ledger() == ()
         history = ledger.session.store.ledger.load_history()
         assert history.finished == (), "rehearsals are never repeated, and go on for ever"
+        kept = {path.name for path in ledger.session.store.result_folder(last).parent.iterdir()}
+        assert {round_name(each.context) for each in history.counted} <= kept
+        assert kept == {*consortium.operator.cohort(found.record.cohort).rounds}, "the newest rehearsal's"
+
+
+@pytest.mark.usefixtures("pack")
+def test_a_past_rehearsal_without_a_result_keeps_its_evidence_until_its_latest_end(
+    consortium: Consortium,
+) -> None:
+    before = consortium.on_answer
+    consortium.misstate(rows=1 << 30)
+    cohort = consortium.open_cohort("rehearsal-1")
+    ended = consortium.together(rehearsing(consortium, "rehearsal-1"), stuck=consortium.leading_on(cohort))
+    assert {fault.cause for fault in ended.values()} == {Cause.RESULT_MISMATCH}
+    [past] = consortium.rounds
+    session = consortium.open["member-0"].session
+    question = consortium.round(past).attempt.question.digest
+    session.store.ledger.give_up_over(question, "rehearsal-1")
+    session.forget_past_rehearsals(question)
+    assert Evidence.saved_in(session.store.result_folder(past))
+    consortium.on_answer = before
+    consortium.stage.pass_time(float(consortium.round(past).attempt.terms.latest_end_s))
+    rehearse(consortium, "rehearsal-2")
+    assert not session.store.result_folder(past).exists()
 
 
 @pytest.mark.usefixtures("pack")
@@ -217,13 +244,36 @@ def test_a_rehearsals_upload_is_sent_once_and_its_last_chunk_brings_the_next_req
     assert len(consortium.requests(f"{round_id}/requests/{last}")) == 1
 
 
+@pytest.mark.usefixtures("pack")
+def test_an_agent_leaves_a_rehearsal_that_another_one_has_replaced(consortium: Consortium) -> None:
+    """Its operator left it after the count."""
+    consortium.revise(**WITHHOLDING)
+    lead = consortium.leading_on(consortium.open_cohort("rehearsal-1"))
+    flows = rehearsing(consortium, "rehearsal-1", once=False)
+    consortium.together(flows, stuck=lambda: not consortium.rounds and lead())
+    [past] = consortium.rounds
+    consortium.stage.pass_time(float(consortium.round(past).attempt.terms.latest_end_s))
+    asked = len([sent for sent in consortium.requests() if sent.path == f"/v1/rounds/{past}"])
+    lead = consortium.leading_on(consortium.open_cohort("rehearsal-2"))
+    consortium.together(rehearsing(consortium, "rehearsal-2", once=False), stuck=lead)
+    store = consortium.open["member-0"].session.store
+    assert not store.result_folder(past).exists()
+    assert Result.saved_in(store.result_folder(consortium.rounds[-1]))
+    assert len([sent for sent in consortium.requests() if sent.path == f"/v1/rounds/{past}"]) == asked
+
+
 def rehearse(consortium: Consortium, period: str) -> str:
     """Play a rehearsal to its end, and return its last round."""
-    flows = {}
-    for member in consortium.ids:
-        process, records = consortium.member(member), with_canaries(consortium.records(member))
-        flows[member] = process.next_result(process.make_agent(records, once=True, period=period))
-    cohort = consortium.open_cohort(period)
+    flows, cohort = rehearsing(consortium, period), consortium.open_cohort(period)
     ended = consortium.together(flows, stuck=consortium.leading_on(cohort))
     assert [*ended.values()] == [None] * len(consortium.ids)
     return consortium.operator.cohort(cohort).rounds[-1]
+
+
+def rehearsing(consortium: Consortium, period: str, *, once: bool = True) -> dict[str, Flow[Result | None]]:
+    """Return a flow for each member that takes part in a rehearsal."""
+    flows = {}
+    for member in consortium.ids:
+        process, records = consortium.member(member), with_canaries(consortium.records(member))
+        flows[member] = process.next_result(process.make_agent(records, once=once, period=period))
+    return flows
