@@ -549,8 +549,10 @@ class Member(_Front[BlockingDriver]):
 
     def close(self) -> None:
         """Close the connections and release the identity's folder."""
-        self._driver.close()
-        self._flows.close()
+        try:
+            self._driver.close()
+        finally:
+            self._flows.close()
 
     def __enter__(self) -> Self:
         return self

@@ -237,6 +237,22 @@ def test_an_identity_in_use_is_refused_and_given_back(consortium: Consortium) ->
     Member(URL, identity, consortium.policy).close()
 
 
+def test_a_member_whose_connections_cannot_be_closed_gives_its_folder_back(
+    consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = Identity.load(consortium.folder / "member-0")
+    member, close = Member(URL, identity, consortium.policy), BlockingDriver.close
+
+    def close_and_fail(driver: BlockingDriver) -> None:
+        close(driver)
+        raise OSError("connection reset")
+
+    monkeypatch.setattr(BlockingDriver, "close", close_and_fail)
+    with pytest.raises(OSError, match="reset"):
+        member.close()
+    identity.lock().release()
+
+
 def test_a_fork_has_no_part_in_a_member(consortium: Consortium) -> None:
     """It would use the same keys. A surviving fork, such as a data loader's worker, doesn't keep the folder locked either."""
     identity = Identity.load(consortium.folder / "member-0")
