@@ -13,7 +13,7 @@ from client_sdk.store import Store
 from veilsum.protocol.codec import NAME_PATTERN
 from veilsum.protocol.identity import SigningKey, fingerprint
 from veilsum.system.exposure import refuse_loose_mode
-from veilsum.system.files import make_private, write_durably
+from veilsum.system.files import make_durably, make_private, write_durably
 from veilsum.system.key_files import IDENTITY_CARD, IDENTITY_KEY, parse_key
 
 _CARD_FORMAT = "veilsum-identity/1"
@@ -59,15 +59,17 @@ class Identity:
         if not re.fullmatch(NAME_PATTERN, member):
             raise Misuse(f"invalid member id {member!r}: use 1 to 64 of a-z, 0-9 and '-'")
         home = Path(folder).expanduser()
+        taken = IdentityError(
+            f"{home} holds an identity already: load it with Identity.load, or choose another folder"
+        )
         if (home / IDENTITY_KEY).exists() or (home / IDENTITY_CARD).exists():
-            raise IdentityError(
-                f"{home} holds an identity already: load it with Identity.load, or choose another folder"
-            )
+            raise taken
         make_private(home)
         Store.create(home, member, None if ledger is None else Path(ledger).expanduser(), held_out)
         key = SigningKey(secrets.token_bytes(32))
         card = {"format": _CARD_FORMAT, "member": member, "public": key.public.hex()}
-        write_durably(home / IDENTITY_KEY, f"{key.seed.hex()}\n".encode())
+        if not make_durably(home / IDENTITY_KEY, f"{key.seed.hex()}\n".encode()):
+            raise taken  # by another process since
         write_durably(home / IDENTITY_CARD, f"{json.dumps(card)}\n".encode())
         return cls(home, member, key)
 

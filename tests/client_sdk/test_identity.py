@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,6 +49,22 @@ def test_an_identity_is_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(IdentityError, match="already"):
         Identity.create(tmp_path, "m")
     assert first.public
+
+
+def test_of_two_processes_that_make_an_identity_in_one_folder_the_first_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, create = list[Identity](), Store.create
+
+    def create_after_another(*given: Any) -> None:
+        monkeypatch.undo()
+        made.append(Identity.create(tmp_path, "m"))
+        create(*given)
+
+    monkeypatch.setattr(Store, "create", create_after_another)
+    with pytest.raises(IdentityError, match="already"):
+        Identity.create(tmp_path, "m")
+    assert Identity.load(tmp_path).public == made[0].public
 
 
 def test_a_state_that_another_process_makes_meanwhile_is_not_called_damaged(
@@ -256,7 +273,7 @@ def test_a_ledger_is_never_in_two_identities_whatever_is_interrupted(
         if step == "copy":
             patched.setattr("client_sdk.database._seal_of", interrupted)
         elif step == "key":
-            patched.setattr("client_sdk.identity.write_durably", interrupted)
+            patched.setattr("client_sdk.identity.make_durably", interrupted)
         else:
             patched.setattr(Path, "rename", counted)
         with pytest.raises(OSError, match="No space"):
