@@ -95,6 +95,19 @@ def test_kubernetes_reads_every_variant(tmp_path: Path) -> None:
         assert "WARN" not in run.stdout
 
 
+def test_the_longest_name_of_a_release_leaves_names_that_kubernetes_takes() -> None:
+    release = "a" * 50 + "-bc"
+    run = render({"autoscaling": {"enabled": True}, "metrics": {"podMonitor": True}}, "template", release)
+    assert run.returncode == 0, run.stderr
+    rendered = list(yaml.safe_load_all(run.stdout))
+    [name] = {each["metadata"]["name"] for each in rendered}
+    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
+    assert len(name) <= 63
+    by_kind = {each["kind"]: each for each in rendered}
+    assert pod_of(by_kind)["serviceAccountName"] == name
+    assert by_kind["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == name
+
+
 def test_values_of_no_sense_are_refused() -> None:
     for wrong in (
         {"replicas": 0},
