@@ -41,6 +41,7 @@ from service.storage.audit import Audit
 from service.storage.clock import Clock
 from service.storage.faults import reword_errors
 from service.storage.nonces import Nonces
+from service.storage.objects import BucketError
 from service.storage.stores import open_stores
 from service.telemetry import logs
 from service.telemetry.logs import configure_tracing, describe_error, log, note_answer
@@ -148,7 +149,7 @@ def create_app(settings: Settings | None = None, clock: Clock | None = None) -> 
                 coordinator = await _start_coordinator(app, settings or Settings(), clock or Clock(), ending)
             except Exception as error:
                 app.state.failure = error  # reported better than by a log
-                why = str(error) if isinstance(error, Misuse) else None
+                why = str(error) if isinstance(error, Misuse | BucketError) else None
                 log.error("start failed", why=why, **describe_error(error))
                 raise
             with on_stop_signal(coordinator.stop_waiting):

@@ -23,6 +23,10 @@ MULTIPART_BYTES = 16 << 20
 """Size from which a blob is sent in parts."""
 
 
+class BucketError(OSError):
+    """The bucket failed. The message quotes nothing that was sent or configured."""
+
+
 class ObjectBlobs(Blobs):
     """Blobs under a prefix of a bucket. Its versioning must be off, or nothing is ever deleted.
 
@@ -96,7 +100,7 @@ class ObjectBlobs(Blobs):
 
 @contextmanager
 def _as_a_disk(what: str, missing: str | None = None) -> Iterator[None]:
-    """Raise OSError for the library's errors, with their kind alone: their words quote the request.
+    """Raise BucketError for the library's errors, with their kind alone: their words quote the request.
 
     Args:
         what: a verb.
@@ -108,4 +112,4 @@ def _as_a_disk(what: str, missing: str | None = None) -> Iterator[None]:
         if missing is not None and isinstance(error, FileNotFoundError):
             raise FileNotFoundError(missing) from error
         check = "check VEILSUM_BLOBS_URL, VEILSUM_BLOBS_ENDPOINT and the AWS_… variables"
-        raise OSError(f"the bucket could not {what} ({type(error).__name__}): {check}") from error
+        raise BucketError(f"the bucket could not {what} ({type(error).__name__}): {check}") from error

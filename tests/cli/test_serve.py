@@ -89,6 +89,9 @@ def test_stores_that_cannot_be_had_are_named_without_their_password(
     monkeypatch.setenv("VEILSUM_BLOBS_URL", "s3://veilsum")
     monkeypatch.setenv("VEILSUM_BLOBS_ENDPOINT", "ftp://127.0.0.1")
     assert "bucket" in cli(*serve).error
+    lines = [json.loads(line) for line in cli.said[-1].err.splitlines() if line.startswith("{")]
+    [failed] = [line for line in lines if line["event"] == "start failed"]
+    assert failed["why"] == cli.said[-1].error
 
 
 def test_of_what_nobody_foresaw_the_log_has_type_and_place(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
