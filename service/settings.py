@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +26,7 @@ from service.http.callers import ADDRESS_ALLOWANCE, CALLER_ALLOWANCE
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.forms import in_words
 from veilsum.protocol.rest import MAX_WAIT_S, Scope
+from veilsum.protocol.study import DAY_S
 from veilsum.system.exposure import refuse_loose_mode
 from veilsum.system.intervals import LONG_POLL_S
 
@@ -32,6 +34,9 @@ SECRETS_DIR = "VEILSUM_SECRETS_DIR"
 """Environment variable for another folder of secrets, for clusters that use /run/secrets themselves."""
 _SECRETS_FOLDER = Path(os.environ.get(SECRETS_DIR) or "/run/secrets")
 _VARIABLE_PREFIX = "VEILSUM_"
+REQUESTS_PER_S_MAX = 1e6
+"""Highest rate that a caller or an address may be given: more than a process answers."""
+AUDIT_DAYS_MAX = 36_500
 _MISSPELT_SIMILARITY = 0.9
 """`difflib` similarity, prefix included, from which on an unknown name counts as a misspelt setting."""
 
@@ -73,6 +78,10 @@ def _parse_json(given: object) -> object:
 def _check_address(url: str) -> str:
     if not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#\s]*)?", url):
         raise ValueError("expected https://HOST or https://HOST/PATH")
+    try:
+        urlsplit(url).port  # noqa: B018 - raises for one that isn't a port
+    except ValueError:
+        raise ValueError("expected a port from 0 to 65535 after the host's colon") from None
     return url
 
 
@@ -137,16 +146,16 @@ class Settings(BaseSettings):
     coordinator_key: SecretStr | None = None
     operator_token: SecretStr | None = None
     max_wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = LONG_POLL_S
-    resume_grace_s: Annotated[float, Field(ge=0)] = 30.0
+    resume_grace_s: Annotated[float, Field(ge=0, le=DAY_S)] = 30.0
     public_url: Annotated[str, AfterValidator(_check_address)] | None = None
     oidc: Annotated[OpenIDConnect | None, NoDecode, BeforeValidator(_parse_json)] = None
     clock_skew_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
-    caller_requests_per_s: Annotated[float, Field(gt=0)] = CALLER_ALLOWANCE.per_s
-    address_requests_per_s: Annotated[float, Field(gt=0)] = ADDRESS_ALLOWANCE.per_s
+    caller_requests_per_s: Annotated[float, Field(gt=0, le=REQUESTS_PER_S_MAX)] = CALLER_ALLOWANCE.per_s
+    address_requests_per_s: Annotated[float, Field(gt=0, le=REQUESTS_PER_S_MAX)] = ADDRESS_ALLOWANCE.per_s
     trusted_proxies: Annotated[str, AfterValidator(_check_networks)] = ""
-    body_room_bytes: Annotated[int, Field(ge=1)] = 16 << 20
-    connections: Annotated[int, Field(ge=1)] = 4096
-    audit_days: Annotated[int, Field(ge=30)] | None = None
+    body_room_bytes: Annotated[int, Field(ge=1, le=1 << 40)] = 16 << 20
+    connections: Annotated[int, Field(ge=1, le=1 << 20)] = 4096
+    audit_days: Annotated[int, Field(ge=30, le=AUDIT_DAYS_MAX)] | None = None
 
 
 def _check_files(folder: Path) -> None:
