@@ -338,17 +338,20 @@ async def show_problems(request: Request) -> HTMLResponse:
     return render_page(request, "problems.html", causes=list(Cause))
 
 
-_answers = WeakKeyDictionary[Round, reading.Answers | None]()
-"""Of ended rounds, which are read once, and forgotten with the round."""
+_answers = WeakKeyDictionary[Round, reading.Answers]()
+"""Of ended rounds with a transcript that could be read, which are read once, and forgotten with the round."""
 
 
 async def answers_by_phase(found: Round) -> reading.Answers | None:
     """The answers of each member."""
     if found.end is None:
         return await in_thread(reading.answers_of, found)
-    if found not in _answers:
-        _answers[found] = await in_blob_thread(reading.answers_of, found)
-    return _answers[found]
+    answers = _answers.get(found)
+    if answers is None:  # not yet read, or the transcript was damaged: it may be restored
+        answers = await in_blob_thread(reading.answers_of, found)
+        if answers is not None:
+            _answers[found] = answers
+    return answers
 
 
 def spare_parties(found: Round, view: RoundView) -> tuple[int, str] | None:

@@ -9,7 +9,8 @@ import pytest
 from fastapi import FastAPI
 
 from service.coordination.cache import Recent
-from service.pages import rendering
+from service.coordination.documents import TRANSCRIPTS_FOLDER
+from service.pages import rendering, routes
 from tests.support.party import Party
 from tests.support.serving import TOKEN, Server
 
@@ -91,3 +92,19 @@ async def test_the_api_document_is_made_once(server: Server, monkeypatch: pytest
         first = await nobody.get("/openapi.json")
         monkeypatch.setattr(FastAPI, "openapi", lambda _: pytest.fail("again"))
         assert (await nobody.get("/openapi.json")).json() == first.json()
+
+
+async def test_answers_are_shown_once_a_damaged_transcript_is_restored(
+    server: Server, formed: Party, finished: str
+) -> None:
+    blobs, found = server.coordinator.blobs, await server.coordinator.catalogue.find_round(finished)
+    folder = f"{TRANSCRIPTS_FOLDER}/{finished}"
+    [name] = [f"{folder}/{each}" for each in blobs.list_names(folder)]
+    whole = blobs.get(name)
+    blobs.put(name, whole[:-1])
+    assert await routes.answers_by_phase(found) is None
+    blobs.put(name, whole)
+    shown = await routes.answers_by_phase(found)
+    assert shown is not None
+    assert shown["checking"] == {*formed.ids}
+    assert await routes.answers_by_phase(found) is shown, "read once"
