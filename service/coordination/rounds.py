@@ -439,7 +439,8 @@ class LiveRound(Round):
             ):
                 ROUNDS_ENDED.labels(state).inc()
                 cause = fault.cause if fault else None
-                log.info("round ended", round=self.id, state=state, cause=cause, of=len(view.survivors))
+                survivors = len(view.survivors)
+                log.info("round ended", round=self.id, state=state, cause=cause, survivors=survivors)
             else:
                 await self._catch_up()
 

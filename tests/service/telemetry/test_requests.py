@@ -62,7 +62,7 @@ async def test_a_round_is_counted_and_its_end_is_one_line(
     await server.tidy(round_id)
     assert read_metric("veilsum_rounds_ended_total", state="done") == ended + 1
     [end] = [line for line in lines() if line["event"] == "round ended"]
-    assert (end["round"], end["state"], end["cause"], end["of"]) == (round_id, "done", None, 4)
+    assert (end["round"], end["state"], end["cause"], end["survivors"]) == (round_id, "done", None, 4)
     chunks = sum(len(chunk) for member in formed.ids for chunk in formed.chunks[member])
     assert read_metric("veilsum_upload_bytes_total") - before == chunks
 
