@@ -147,7 +147,10 @@ class Federations:
         """Refuse a federation that no operator has created (unauthorised): any key could claim to be one."""
         query = select(rosters.c.number).where(rosters.c.federation == federation).limit(1)
         if await self._database.read_row(query) is None:
-            raise PeerFault(Cause.UNAUTHORISED, "a new federation needs an operator's token")
+            raise PeerFault(
+                Cause.UNAUTHORISED,
+                "the coordinator does not know this federation: publish its first roster with an operator's token",
+            )
 
     async def read_roster(self, federation: str, number: int | None = None) -> Roster:
         """Return the newest roster, or the one with this number. Raises PeerFault(not-found)."""
