@@ -9,7 +9,7 @@ from client_sdk import Result
 from client_sdk.combined import Combined
 from tests.support.cli import records
 from veilsum.calibration import FFCStatistics, RandomFeatures, solve_ffc
-from veilsum.calibration.head import Head
+from veilsum.calibration.ccvr_head import TukeyHead
 from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.random_features import KernelHead
 from veilsum.export.linear import layer_of, linear_head
@@ -61,10 +61,18 @@ def test_what_is_no_linear_head_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="calibrate") as refused:
         linear_head(missing)
     assert "coordinator" not in str(refused.value)  # a file of this machine's owner
-    kernel = KernelHead(np.zeros((8, 2)), None, (), RandomFeatures(3, 8, 1.0, b"a test"))
-    with pytest.raises(Misuse):
-        linear_head(kernel)
-    away = Calibrated(Head(np.eye(3), None, (), centre=np.zeros(3)))
-    save_file(away.arrays, missing, {HEAD_METADATA: json.dumps(away.notes)})
-    with pytest.raises(Misuse):
-        linear_head(missing)
+    for head in (
+        KernelHead(np.zeros((8, 2)), None, (), RandomFeatures(3, 8, 1.0, b"a test")),
+        TukeyHead(np.eye(3), None, (), 0.5, unit=True),
+        TukeyHead(np.eye(3), None, (), None, unit=False),
+    ):
+        with pytest.raises(Misuse, match="to_sklearn"):
+            linear_head(head)
+
+
+def test_a_linear_head_may_have_a_centre(centred: Calibrated, tmp_path: Path) -> None:
+    save_file(centred.arrays, tmp_path / "head.safetensors", {HEAD_METADATA: json.dumps(centred.notes)})
+    head = centred.head
+    retrained = TukeyHead(head.weights, head.bias, head.empty_classes, None, unit=True, centre=head.centre)
+    for source in (tmp_path / "head.safetensors", retrained):  # CCVR has no power after a noisy mean
+        np.testing.assert_array_equal(linear_head(source).head.centre, head.centre)

@@ -13,8 +13,12 @@ from sklearn.preprocessing import FunctionTransformer, Normalizer
 
 from client_sdk import Records, Result
 from tests.support.cli import CLASSES, DIM, records
-from veilsum.calibration import FFCStatistics, solve_ffc
+from veilsum.calibration import FFCStatistics, RandomFeatures, solve_ffc
+from veilsum.calibration.ccvr_head import TukeyHead
+from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import Calibrated
+from veilsum.calibration.random_features import KernelHead
+from veilsum.calibration.rows import Floats
 from veilsum.export import to_sklearn
 from veilsum.export.sklearn import HeadClassifier
 from veilsum.protocol.errors import Misuse
@@ -97,6 +101,37 @@ def test_a_result_is_a_fitted_classifier(result: Result) -> None:
     np.testing.assert_array_equal(
         bare.predict_proba(features), to_sklearn(judged, names).predict_proba(features)
     )
+
+
+@pytest.mark.parametrize("kind", ["linear", "random features", "power", "lengths"])
+def test_every_kind_of_head_answers_as_itself(kind: str, centred: Calibrated, around_centre: Floats) -> None:
+    head = centred.head
+    weights, bias, centre = head.weights, head.bias, head.centre
+    heads: dict[str, Head] = {
+        "linear": head,
+        "random features": KernelHead(
+            np.random.default_rng(0).standard_normal((8, 4)),
+            bias,
+            (3,),
+            RandomFeatures(DIM, 8, 1.0, b"a test"),
+            centre=centre,
+        ),
+        "power": TukeyHead(weights, bias, (3,), 0.5, unit=True),
+        "lengths": TukeyHead(weights, bias, (3,), None, unit=False),
+    }
+    given = Calibrated(heads[kind], temperature=0.2)
+    ours, order = to_sklearn(given, [*"bdac"]), [2, 0, 3, 1]
+    features = np.vstack([around_centre, np.zeros((1, DIM))])
+    found = ours.decision_function(features)
+    np.testing.assert_allclose(found[:-1], given.scores(around_centre)[:, order])
+    assert bias is not None
+    np.testing.assert_array_equal(found[-1], [bias[2], bias[0], -np.inf, bias[1]], "a row of zeros")
+    mapped = given.head.rows(around_centre, normalise=given.head.scales)
+    np.testing.assert_allclose(mapped @ ours.coef_.T + ours.intercept_, found[:-1])
+    expected = given.head.probabilities(around_centre, temperature=0.2, normalise=given.head.scales)
+    np.testing.assert_allclose(ours.predict_proba(around_centre), expected[:, order])
+    assert ours.n_features_in_ == DIM
+    assert pickle.loads(pickle.dumps(ours)).predict(features[-1:]) == ours.predict(features[-1:])
 
 
 class Frame(np.ndarray):

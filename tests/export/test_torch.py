@@ -18,6 +18,7 @@ from client_sdk import Records, Result
 from tests.support.cli import records
 from veilsum.calibration import FFCStatistics, Solution, solve_ffc
 from veilsum.calibration.head_file import Calibrated
+from veilsum.calibration.rows import Floats
 from veilsum.export import to_torch
 from veilsum.export.torch import CalibratedHead, head_inputs, replace_head
 from veilsum.protocol.errors import Misuse
@@ -201,12 +202,46 @@ def test_scripted_exported_and_traced_models_answer_alike(dtype: torch.dtype) ->
     torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), expected)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-5), (torch.float32, 1e-5), (torch.bfloat16, 0.1)]
+)
+def test_a_head_with_a_centre_answers_as_itself(
+    dtype: torch.dtype, tolerance: float, centred: Calibrated, around_centre: Floats
+) -> None:
+    layer = replace_head(nn.Sequential(nn.Linear(DIM, 10)).to(dtype), centred, at="0")
+    z = torch.from_numpy(np.vstack([around_centre, np.zeros((1, DIM))])).to(dtype)
+    expected = centred.scores(z[:-1].double().numpy()) / 0.2
+    assert centred.head.bias is not None
+    zeros = np.append(centred.head.bias[:3] / 0.2, -np.inf)  # the bias answers a row of zeros
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # PyTorch's own, of its scripts
+        forms = layer, torch.jit.script(layer), torch.export.export(layer, (z,)).module()
+    for form in forms:
+        found = form(z).double().numpy()
+        np.testing.assert_allclose(found, np.vstack([expected, zeros]), rtol=0, atol=tolerance)
+    if dtype == torch.float32:
+        shares = centred.head.probabilities(around_centre, temperature=0.2, normalise=True)
+        np.testing.assert_allclose(layer(z[:-1]).softmax(dim=1).numpy(), shares, rtol=0, atol=1e-5)
+
+
+def test_an_ordinary_layer_refuses_the_state_of_a_head_with_a_centre(centred: Calibrated) -> None:
+    state = to_torch(centred).state_dict()
+    with pytest.raises(RuntimeError, match="centre"):
+        nn.Linear(DIM, 4).load_state_dict(state)
+    assert centred.head.centre is not None
+    other = to_torch(replace(centred, head=replace(centred.head, centre=-centred.head.centre)))
+    other.load_state_dict(state)
+    z = torch.randn(9, DIM)
+    torch.testing.assert_close(other(z), to_torch(centred)(z))
+
+
+@pytest.mark.parametrize("centre", [False, True])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
-def test_a_model_with_the_head_becomes_onnx(tmp_path: Path) -> None:
+def test_a_model_with_the_head_becomes_onnx(tmp_path: Path, centred: Calibrated, *, centre: bool) -> None:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")
     head, _ = solution(np.random.default_rng(0).normal(size=(30, DIM)))
-    model = replace_head(ResNetLike(), with_temperature(head), at="fc").eval()
+    model = replace_head(ResNetLike(), centred if centre else with_temperature(head), at="fc").eval()
     x = torch.randn(7, PIXELS)
     torch.onnx.export(model, (x,), tmp_path / "model.onnx", dynamo=True, verbose=False)
     from onnx.reference import ReferenceEvaluator  # noqa: PLC0415 - an extra

@@ -1,7 +1,8 @@
 """Heads in other libraries: functions on a head. Each needs only the library that it is named after, and imports it when it is called.
 
 A head comes from a `Result`, a `Combined`, a solution of `veilsum.calibration`, or the path of a file that `veilsum calibrate`,
-`veilsum member join` or `veilsum operator round combined` wrote. It must be linear, which random features, CCVR and a centre are not.
+`veilsum member join` or `veilsum operator round combined` wrote. scikit-learn takes every kind; PyTorch and ONNX take linear ones,
+also with a centre, but not random features or CCVR's power.
 """
 
 import os
@@ -29,14 +30,14 @@ def to_torch(head: HeadSource) -> "CalibratedHead":
 
 
 def to_sklearn(head: HeadSource, classes: Any = None) -> "HeadClassifier":
-    """Return a head as a fitted scikit-learn classifier.
+    """Return a head of any kind as a fitted scikit-learn classifier.
 
     Args:
         head: with its temperature, such as `Result.judge` finds it.
         classes: labels in the study's order; None for class indices.
 
     Raises:
-        Misuse: the head is not linear, the labels are not one for each class in the study's order, or scikit-learn is not installed.
+        Misuse: the labels are not one for each class in the study's order, or scikit-learn is not installed.
     """
     with _import_library("sklearn", "scikit-learn"):
         from veilsum.export.sklearn import HeadClassifier  # noqa: PLC0415 - an extra

@@ -1,4 +1,4 @@
-"""A head as a linear layer, wherever it comes from."""
+"""A head, wherever it comes from, and its weights as a linear layer's."""
 
 import os
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from client_sdk.published_head import PublishedHead
+from veilsum.calibration.ccvr_head import TukeyHead
 from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.rows import Floats
@@ -16,30 +17,39 @@ HeadSource = PublishedHead | Calibrated | Head | str | os.PathLike[str]
 """What has a head: a `Result`, a `Combined`, a solution of `calibration`, or a file that a command wrote."""
 
 
-def linear_head(source: HeadSource) -> Calibrated:
-    """Return a source's head, which scores features z scaled to length 1 by z @ weights + bias.
-
-    Raises:
-        Misuse: there is no head, or it maps features by more than their length.
-    """
+def find_head(source: HeadSource) -> Calibrated:
+    """Return a source's head, of any kind. Raises Misuse if there is none."""
     match source:
         case PublishedHead():
-            found = source.calibrated
+            return source.calibrated
         case Calibrated():
-            found = source
+            return source
         case Head():
-            found = Calibrated(source)
+            return Calibrated(source)
         case _:
-            found = _read_head(Path(source))
-    if type(found.head).rows is not Head.rows or found.head.centre is not None:
-        raise Misuse(
-            "this head maps features before its weights: it is not a linear layer; use its own scores"
-        )
-    return found
+            return _read_head(Path(source))
+
+
+def linear_head(source: HeadSource) -> Calibrated:
+    """Return a source's head, which scores x @ weights + bias: x is z of length 1, and with a centre m (z − m)/‖z − m‖.
+
+    Raises:
+        Misuse: there is no head, or it maps features in another way.
+    """
+    found = find_head(source)
+    match found.head:
+        case TukeyHead(power=None, unit=True):  # of CCVR after a noisy mean
+            return found
+        case head if type(head).rows is Head.rows:
+            return found
+    raise Misuse(
+        "this head has random features, applies CCVR's power or uses the length of features: it is not a linear layer. Pass it to "
+        "veilsum.export.to_sklearn, or call its own scores"
+    )
 
 
 def layer_of(calibrated: Calibrated, temperature: float) -> tuple[Floats, Floats]:
-    """Return the weights (dim, C) and bias (C,) of a linear head's scores over a temperature; classes that it never predicts have bias −∞."""
+    """Return the weights and the bias (C,) of a head's scores over a temperature; classes that it never predicts have bias −∞."""
     head, silent = calibrated.head, list(calibrated.head.empty_classes)
     weights = head.weights / temperature
     bias = np.zeros(head.classes) if head.bias is None else head.bias / temperature

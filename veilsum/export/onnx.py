@@ -21,10 +21,18 @@ def write_model(source: HeadSource, path: str | os.PathLike[str]) -> None:
     head = linear_head(source)
     weights, bias = layer_of(head, head.choose_temperature())
     constants = {"weights": weights, "bias": bias, "shortest": np.array(_LENGTH_MIN), "last": np.array([-1])}
-    nodes = [
-        helper.make_node("ReduceL2", ["features", "last"], ["length"], keepdims=1),
-        helper.make_node("Max", ["length", "shortest"], ["divisor"]),
-        helper.make_node("Div", ["features", "divisor"], ["unit"]),
+    nodes, direction = [], "features"
+    if head.head.centre is not None:  # as `veilsum.export.torch.CalibratedHead.forward`
+        constants["centre"], direction = head.head.centre, "centred"
+        nodes = [
+            helper.make_node("ReduceL2", ["features", "last"], ["length"], keepdims=1),
+            helper.make_node("Mul", ["length", "centre"], ["shift"]),
+            helper.make_node("Sub", ["features", "shift"], [direction]),
+        ]
+    nodes += [
+        helper.make_node("ReduceL2", [direction, "last"], ["norm"], keepdims=1),
+        helper.make_node("Max", ["norm", "shortest"], ["divisor"]),
+        helper.make_node("Div", [direction, "divisor"], ["unit"]),
         helper.make_node("Gemm", ["unit", "weights", "bias"], ["logits"]),
         helper.make_node("ArgMax", ["logits"], ["label"], axis=1, keepdims=0),
     ]

@@ -9,13 +9,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from client_sdk import Result
 from veilsum.calibration.head import log_softmax
-from veilsum.calibration.rows import unit_rows
-from veilsum.export.linear import HeadSource, layer_of, linear_head
+from veilsum.export.linear import HeadSource, find_head, layer_of
 from veilsum.protocol.errors import Misuse
 
 
 class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # untyped library
-    """A linear head of features that it scales to length 1. It is fitted: the records behind it are not at hand.
+    """A head of any kind. It is fitted: the records behind it are not at hand.
 
     It works as the last step of a pipeline. Where scikit-learn fits a classifier, such as in `CalibratedClassifierCV`, pass
     `sklearn.frozen.FrozenEstimator(classifier)`.
@@ -26,7 +25,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # un
 
     Attributes:
         classes_: (C,) labels, sorted, as all of scikit-learn expects them; scores and probabilities are in their order.
-        coef_: (C, dim) weights of the scores, for features scaled to length 1; of two classes (1, dim), the second's above the first's.
+        coef_: (C, dim) weights of the scores, for features as `Head.rows` maps them, such as scaled to length 1; of two classes (1, dim),
+            the second's above the first's. With D random features it has D columns.
         intercept_: (C,), or (1,) of two classes; −∞ for classes that are never predicted.
         n_features_in_: dim.
         feature_names_in_: the study's columns, if it names any: scikit-learn refuses other names, and other orders.
@@ -38,7 +38,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # un
     @classmethod
     def of(cls, source: HeadSource, classes: Any = None) -> Self:
         """See `veilsum.export.to_sklearn`."""
-        head = linear_head(source)
+        head = find_head(source)
         given = np.arange(head.head.classes) if classes is None else np.asarray(classes)
         names, columns = np.unique(given, return_index=True)
         if not len(names) == len(given) == head.head.classes:
@@ -50,12 +50,12 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # un
                 raise Misuse(f"classes=: pass the study's {len(study)} in its order: {', '.join(study[:20])}")
             if source.columns:
                 found.feature_names_in_ = np.array(source.columns, object)
-        weights, bias = layer_of(head, 1.0)
-        found.classes_, found.n_features_in_, found._head = names, head.head.dim, head
-        found._weights, found._bias = weights[:, columns], bias[columns]
-        found.coef_, found.intercept_ = found._weights.T, found._bias
+        weights, bias = (each[..., columns] for each in layer_of(head, 1.0))
+        found.classes_, found.n_features_in_ = names, head.head.dim
+        found._head, found._columns, found._bias = head, columns, bias
+        found.coef_, found.intercept_ = weights.T, bias
         if len(names) == 2:
-            found.coef_, found.intercept_ = np.diff(found._weights).T, np.diff(found._bias)
+            found.coef_, found.intercept_ = np.diff(weights).T, np.diff(bias)
         return found
 
     def fit(self, X: Any, y: Any = None) -> NoReturn:  # noqa: ARG002 - scikit-learn's signature
@@ -87,7 +87,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # un
     def _class_scores(self, X: Any) -> npt.NDArray[np.float64]:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        rows, _ = unit_rows(X, total=True)
-        rows[~X.any(axis=1)] = 0  # a row of zeros says nothing: the bias answers
-        scores: npt.NDArray[np.float64] = rows @ self._weights + self._bias
+        scores = np.tile(self._bias, (len(X), 1))  # a row of zeros says nothing: the bias answers
+        directed = X.any(axis=1)
+        scores[directed] = self._head.scores(X[directed])[:, self._columns]
         return scores

@@ -1,37 +1,35 @@
 """Put a calibrated head into a PyTorch model, in place of the classifier that you name."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
+from veilsum.calibration.head_file import Calibrated
 from veilsum.export.linear import HeadSource, layer_of, linear_head
 from veilsum.protocol.errors import Misuse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import numpy.typing as npt
-    from torch import Tensor
-
-    from veilsum.calibration.head_file import Calibrated
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
 class CalibratedHead(nn.Linear):
-    """Logits W̄ᵀ(z / ‖z‖)/T + b/T of features z of any length, (…, dim) to (…, C); −∞ for classes it cannot predict.
+    """Logits W̄ᵀx/T + b/T of features z of any length, (…, dim) to (…, C); −∞ for classes it cannot predict.
 
-    `torch.jit.script`, `torch.export` and `torch.onnx.export` take it. Its state holds `weight` and `bias` alone, as a linear
-    layer's does; an ordinary linear layer that loads them answers the same if its features have length 1.
+    x is z scaled to length 1; with a centre m, z/‖z‖ − m scaled to length 1. A row of zeros stays one.
+
+    `torch.jit.script`, `torch.export` and `torch.onnx.export` take it. Without a centre its state holds `weight` and `bias` alone, as a
+    linear layer's does; an ordinary linear layer that loads them answers the same if its features have length 1. With one it also holds
+    `centre`, which an ordinary layer refuses.
 
     `temperature` is T; None takes the head's own. Without either it is 1, and a UserWarning says that a softmax of the logits gives no
     probabilities. `bias` is whether to have the parameter also where the head needs none.
     """
+
+    centre: Tensor | None
 
     def __init__(self, head: Calibrated, temperature: float | None = None, *, bias: bool = True) -> None:
         temperature = head.choose_temperature(temperature)
@@ -44,11 +42,17 @@ class CalibratedHead(nn.Linear):
         self.weight.copy_(torch.from_numpy(np.ascontiguousarray(weights.T)))
         if self.bias is not None:
             self.bias.copy_(torch.from_numpy(constants))
+        centre = head.head.centre
+        self.register_buffer("centre", None if centre is None else self.weight.new_tensor(centre))
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits of features (…, dim), in their type; lengths are taken in float32 at least."""
         # float16 overflows at 65,504
         wide = features if features.dtype == torch.float64 else features.to(torch.float32)
+        centre = self.centre
+        if centre is not None:
+            # (z/‖z‖ − m)·‖z‖, so that a row of zeros stays one
+            wide = wide - torch.linalg.vector_norm(wide, dim=-1, keepdim=True) * centre
         unit = functional.normalize(wide, dim=-1).to(features.dtype)
         return functional.linear(unit, self.weight, self.bias)
 
@@ -57,8 +61,8 @@ def replace_head(model: Model, source: HeadSource, *, at: str, temperature: floa
     """Put a calibrated head where the model's classifier is, under all its names, on its device and in its type.
 
     The classifier's inputs stay as they are: calibrate with `head_inputs` of the same model. The number of
-    classes becomes the head's, also where the model keeps it (`num_classes`, `config.num_labels`). With as many classes as before, the
-    model's state loads into a model that has its first classifier.
+    classes becomes the head's, also where the model keeps it (`num_classes`, `config.num_labels`). With as many classes as before, and
+    without a centre, the model's state loads into a model that has its first classifier.
 
     Args:
         model: changed in place.
