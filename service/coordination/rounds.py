@@ -33,7 +33,7 @@ from service.telemetry.logs import log
 from service.telemetry.metrics import ROUNDS_ENDED
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Ended, Erasing, Recovered
+from veilsum.protocol.coordinator import CoordinatorPhase, Ended, Erasing, Recovered
 from veilsum.protocol.coordinator.base import cancelled_fault, chunk_fault
 from veilsum.protocol.coordinator.statements import Answer, Statements
 from veilsum.protocol.errors import PeerFault
@@ -371,12 +371,12 @@ class LiveRound(Round):
     async def store_result(self, outcome: Publication, now_s: float) -> None:
         """Store the signed result of a recovered round, or a count's sums, with its documents, unless it was cancelled meanwhile."""
         async with self._lock:
-            await self._store_end("done", None, now_s, outcome)
+            await self._store_end(Recovered, "done", None, now_s, outcome)
 
     async def store_failure(self, fault: Problem, now_s: float) -> None:
         """Store why the sum of a recovered round was refused."""
         async with self._lock:
-            await self._store_end("failed", fault, now_s)
+            await self._store_end(Recovered, "failed", fault, now_s)
 
     async def apply_stored(self) -> None:
         async with self._lock:
@@ -416,13 +416,21 @@ class LiveRound(Round):
     async def _end_without_sum(self, now_s: float) -> None:
         """Store the end, if the phase ends the round without a sum to compute."""
         if (standing := self.standing) is not None and (fault := standing.sumless_end) is not None:
-            await self._store_end(standing.phase.name, problem_of(fault), now_s)
+            phase = standing.phase
+            await self._store_end(type(phase), phase.name, problem_of(fault), now_s)
 
     async def _store_end(
-        self, state: str, fault: Problem | None, now_s: float, outcome: Publication = EMPTY_PUBLICATION
+        self,
+        kind: type[CoordinatorPhase],
+        state: str,
+        fault: Problem | None,
+        now_s: float,
+        outcome: Publication = EMPTY_PUBLICATION,
     ) -> None:
-        """Store the end, after the events of other processes, unless one of them has ended the round or it stalls."""
+        """Store the end of a phase of this kind, after the events of other processes, unless one of them has ended or rewound the round or it stalls."""
         while (standing := self.standing) is not None and not standing.stall:
+            if not isinstance(standing.phase, kind):
+                return
             assert isinstance(standing.phase, Ended)
             closing = standing.phase.closing
             signed = await asyncio.to_thread(standing.transcript.sign, self._host.key, self.attempt.context)

@@ -9,20 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import insert
 
 from service.coordination import jobs, solving, summing
 from service.coordination.documents import Publication
 from service.coordination.jobs import Jobs
 from service.coordination.rounds import LiveRound, Round
 from service.coordination.summing import Memory, Summing, chunk_name
+from service.http.problems import problem_of
 from service.storage import blobs as storage_blobs
 from service.storage.blobs import Blobs
+from service.storage.tables import events
 from tests.service.conftest import Past
 from tests.service.storage.kept import count_damage, run_sql
 from tests.support.party import Party
 from tests.support.refusals import refusal
-from tests.support.serving import Server, running, wait_until
+from tests.support.serving import Server, carry_out, running, wait_until
 from tests.support.simulator import After
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
 
 
 @pytest.fixture
@@ -350,6 +355,29 @@ async def test_a_round_with_a_damaged_event_before_its_end_can_be_cancelled(
             await server.live(round_id).store_result(Publication(), 1.0)  # of work that began earlier
             await server.cancel(round_id)
             assert (await server.until(round_id))["ended"]
+
+
+@pytest.mark.parametrize("state", ["done", "failed"])
+async def test_a_sum_of_events_that_another_process_has_made_void_ends_nothing(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """It was computed while the other process could not read one of them, and rewound."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(solving, "solve_sum", broken)
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "recovered")
+    live = server.live(round_id)
+    assert live.standing is not None
+    row = {"round": round_id, "number": live.standing.seen, "at_s": 0.0, "kind": "rewind", "body": b"1"}
+    await carry_out(server.coordinator.database, insert(events).values(row))
+    if state == "done":
+        await live.store_result(Publication(), 1.0)
+    else:
+        await live.store_failure(problem_of(PeerFault(Cause.STORAGE_DAMAGED, "a test")), 1.0)
+    assert (live.state, live.end) == ("collecting", None)
 
 
 @pytest.mark.parametrize(
