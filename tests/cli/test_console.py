@@ -65,6 +65,15 @@ def test_a_table_cuts_no_word_that_has_room(
     assert "".join(" ".join(lines[2:]).split()) == "a" + "ab" * 50
 
 
+@pytest.mark.parametrize("columns", [50, 70, 80, 100])
+def test_a_table_wider_than_the_terminal_shows_all_its_values(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_table("Title", [RECALLS | {"recall of oedema-of-lung": "100.0 %"}])
+    assert capsys.readouterr().out.count("%") == 7
+
+
 def test_a_result_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     print_note("beside it")
     with reporting_errors(as_json=True):
