@@ -277,7 +277,7 @@ class Agent:
                 if _is_restored(fault):
                     raise
                 replaced = fault.cause is Cause.WRONG_COHORT and not fault.parties
-                # For good if the roster was replaced, and else as long as this agent has these records.
+                # A replaced roster does not come back, and canaries differ as long as this agent has these records.
                 if replaced or fault.cause is Cause.CANARIES_DIFFER:
                     self._passed.add(run.cohort)
                 # The next cohort is of the new roster. A study that waits for its approval may have it next time.

@@ -184,8 +184,9 @@ class Reads:
 
     def _call_api(self, request: Request, after: int | None = None, *, wait: bool = False) -> Flow[Response]:
         if wait or after is not None:
-            known = {} if after is None else {"after": str(after)}
-            params = {**request.params, **known, "wait_s": f"{LONG_POLL_S:g}"}
+            params = {**request.params, "wait_s": f"{LONG_POLL_S:g}"}
+            if after is not None:
+                params["after"] = str(after)
             request = replace(request, params=params, wait_s=LONG_POLL_S)
         return self._caller.send_with_retries(request)
 

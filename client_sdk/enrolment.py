@@ -23,6 +23,7 @@ from veilsum.calibration.rows import usable_rows
 from veilsum.protocol.attempt import read_quorum
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.counting import honest_rows
+from veilsum.protocol.forms import count_noun
 from veilsum.protocol.member import Enrolled, EnrolmentPhase, MemberPhase, Paired
 from veilsum.protocol.messages import NO_CONTEXT, Cards, Ciphertexts, KeyCard, Roster, Study, cohort_id
 from veilsum.protocol.periods import PeriodKind, kind_of_period
@@ -406,7 +407,7 @@ def _report_selection(session: Session, run: Run, *, withholds: bool) -> None:
     """Report which rows a run sums, and for a study that withholds classes how often its records may still be counted."""
     if run.state is State.DECLINED:
         return
-    records = f"{run.records:,} record{'' if run.records == 1 else 's'}"
+    records = count_noun(run.records, "record")
     if run.kind is PeriodKind.REHEARSAL:
         detail = f"{run.name}: a rehearsal over {run.rows} rows of canaries; nothing is reserved or spent"
     elif run.kind is PeriodKind.JUDGE:
@@ -426,7 +427,7 @@ def _report_selection(session: Session, run: Run, *, withholds: bool) -> None:
         )
         if withholds and run.base is None:
             left = session.store.ledger.counts_left(run)
-            detail += f". {left} {'run' if left == 1 else 'runs'}, including this one, can still count these records"
+            detail += f". {count_noun(left, 'run')}, including this one, can still count these records"
     session.report(Progress(Step.ENROLLING, detail=detail))
 
 

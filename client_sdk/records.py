@@ -270,8 +270,7 @@ class Marks:
     def count_held_out(self, records: Records, question: Question) -> int:
         """Count the usable rows of records that are held out."""
         _, usable = records.find_usable_rows(question.classes)
-        rows_of = Counter(key for key, fine in zip(records.keys, usable, strict=True) if fine)
-        return sum(rows for each, rows in rows_of.items() if self.is_held_out(each))
+        return sum(rows for each, rows in _count_rows(records, usable).items() if self.is_held_out(each))
 
     def is_drawn(self, identifier: bytes, period: str) -> bool:
         """Whether a held-out record that was never judged is judged in a period: by its id alone, in every second one (periods: Judgements)."""
@@ -315,6 +314,11 @@ def select_rows(
     return _select_free(records, question, marks, free, lambda each: not marks.is_held_out(each), most=most)
 
 
+def _count_rows(records: Records, usable: npt.NDArray[np.bool_]) -> Counter[bytes]:
+    """Count the usable rows of each record."""
+    return Counter(key for key, fine in zip(records.keys, usable, strict=True) if fine)
+
+
 def _select_free(
     records: Records,
     question: Question,
@@ -328,7 +332,7 @@ def _select_free(
     """Select the `most` rows of least rank, at most `rows_per_id` of each, of the free records that are meant and drawn."""
     features = records.features_for(question)
     labels, usable = records.find_usable_rows(question.classes)
-    rows_of = Counter(key for key, fine in zip(records.keys, usable, strict=True) if fine)
+    rows_of = _count_rows(records, usable)
     keyed = {each: marks.mark_record(each) for each in rows_of if is_meant(each)}
     allowed = set(free(tuple(keyed.values())))
     by_id = {each: list[tuple[bytes, int]]() for each in keyed if keyed[each] in allowed and is_drawn(each)}

@@ -276,7 +276,7 @@ class Journal:
         following = following.where(events.c.round == self._round, events.c.number == self.standing.seen)
         query = select(rounds.c.final.is_(None), following.exists()).where(rounds.c.id == self._round)
         row = await self._database.read_row(query)
-        return row is None or row != (True, False)
+        return bool(row != (True, False))  # None without a row
 
     async def catch_up(self) -> Outcome:
         """Apply what is stored beyond `standing`, up to an event that can't be read or applied. Raises DeletedRoundError."""

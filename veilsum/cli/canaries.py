@@ -13,7 +13,7 @@ import numpy as np
 
 from client_sdk.records import is_canary_id, normalise_id
 from veilsum.cli.features import read_table
-from veilsum.cli.moments import standardise_by
+from veilsum.cli.moments import Moments
 from veilsum.cli.tables import Array, Table, TableFormat
 from veilsum.protocol.errors import Misuse
 from veilsum.study.canaries import CANARY_PREFIX, CanaryPack
@@ -49,9 +49,14 @@ def pack_of_features(
     else:
         raise Misuse(f"{features} is not a table: pass the inputs' folder with --inputs")
 
-    reference, changed = standardise_by(standardise, table), dict[str, Array]()
+    moments = None if standardise is None else Moments.load_moments(standardise)
+
+    def standardise_given(given: Table) -> Table:
+        return given if moments is None else moments.standardise_table(given)
+
+    reference, changed = standardise_given(table), dict[str, Array]()
     for name, file in map(_split_slip, slips):
-        slip = standardise_by(standardise, _order_rows(Path(file), read_table(Path(file), form), ids))
+        slip = standardise_given(_order_rows(Path(file), read_table(Path(file), form), ids))
         changed[name] = slip.order_columns(reference.columns, "those of the reference").features
     labels = [str(label).strip() for label in table.labels.tolist()]
     return CanaryPack(ids, labels, reference.features, reference.columns, changed, files)

@@ -117,7 +117,7 @@ class HeadTable:
             )
 
     def _list_unsure(self) -> Iterator[str]:
-        """Yield classes, with their records, of which some head's recall has a larger standard error than a judgement would state."""
+        """Yield each class for which some head's recall is less certain than a judgement would state, with its number of records."""
         for of_class in zip(*(each.recalls for each in self.judged.values()), strict=True):
             records = of_class[0].records
             # With a right and a wrong record more: of few records, all right, the variance is not 0.

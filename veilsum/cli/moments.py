@@ -86,11 +86,6 @@ class Moments:
         return found
 
 
-def standardise_by(path: Path | None, table: Table) -> Table:
-    """Standardise a table by the moments in a file, as `Moments.standardise_table` does; None leaves it as it is."""
-    return table if path is None else Moments.load_moments(path).standardise_table(table)
-
-
 def moments_in(path: Path, tables: Sequence[Table]) -> Moments:
     """Read a file of moments; if it does not exist, compute it from these tables, whose columns agree, and write it."""
     if not path.exists():

@@ -18,7 +18,7 @@ HeadSource = PublishedHead | Calibrated | Head | str | os.PathLike[str]
 
 
 def find_head(source: HeadSource) -> Calibrated:
-    """Return a source's head, of any kind. Raises Misuse if there is none."""
+    """Return the head that a source has. Raises Misuse if it has none."""
     match source:
         case PublishedHead():
             return source.calibrated

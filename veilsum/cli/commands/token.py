@@ -34,10 +34,11 @@ def new(
 ) -> None:
     """Create a token. It is shown once; the coordinator keeps only its hash."""
     from veilsum.protocol.rest import TokenRequest
+    from veilsum.protocol.study import DAY_S
 
     limit = None if federation is None else names.federation_id(federation)
     request = TokenRequest.model_validate(
-        {"name": name, "scopes": scope, "lifetime_s": days * 86_400, "federation": limit}
+        {"name": name, "scopes": scope, "lifetime_s": days * DAY_S, "federation": limit}
     )
     with connect() as client:
         made = client.new_token(request)
