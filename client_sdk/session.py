@@ -216,12 +216,14 @@ class Session:
             ) from fault
         return result
 
-    def give_up_over(self, phase: MemberPhase, period: str | None = None) -> None:
+    def give_up_over(self, phase: MemberPhase, shown_period: str | None = None) -> None:
         """Give up the run of a cohort's phase, which is over. Its records are free by the proofs of LEDGER-5.
 
-        `period` is needed before the manifest alone.
+        The manifest tells the period. Before there is one, the coordinator's word is taken.
         """
-        self.store.ledger.give_up_over(question_of(phase), period or ready_of(phase).manifest.period)
+        if shown_period is None or not isinstance(phase, EnrolmentPhase):
+            shown_period = ready_of(phase).manifest.period
+        self.store.ledger.give_up_over(question_of(phase), shown_period)
 
     def forget_past_rehearsals(self, question: bytes) -> None:
         """Remove evidence, results and counts of a question's past rehearsals, which a coordinator may repeat without limit.

@@ -39,6 +39,18 @@ def test_an_end_that_is_learned_closes_the_attempt_that_is_open(five: Consortium
     assert Evidence.load(session.store.result_folder(round_id)).header == upload.header
 
 
+def test_a_formed_cohort_gives_up_its_own_run_whatever_period_the_coordinator_shows(
+    consortium: Consortium,
+) -> None:
+    first, second = consortium.enrol("p1"), consortium.enrol("p2")
+    session = consortium.member("member-0").session
+    for cohort, shown, given_up in ((first, "p2", {"p1"}), (second, "p1", {"p1", "p2"})):
+        held = session.store.load_phase(bytes.fromhex(cohort))
+        assert held is not None
+        session.give_up_over(held.phase, shown)
+        assert {run.period for run in session.store.ledger.list_runs() if run.given_up} == given_up
+
+
 def test_a_roster_is_fetched_where_a_newer_one_is_announced(consortium: Consortium) -> None:
     consortium.enrol()
     session, before = consortium.member("member-0").session, len(consortium.requests("roster"))
