@@ -37,6 +37,7 @@ def check_head(study: Study, record: Mapping[str, Any], file: bytes | None) -> N
     tensors, notes = tensors_of(file or b"")
     count, bad, constant = len(study.classes), record["unanswered"], study.constant
     demand({"weights"} <= {*tensors} <= {"weights", "bias"}, MISMATCH)
+    demand(all((np.abs(each) <= 1e150).all() for each in tensors.values()), MISMATCH)
     demand(tensors["weights"].shape == (study.dim, count), MISMATCH)
     demand("bias" not in tensors or tensors["bias"].shape == (count,), MISMATCH)
     demand(study.kinds[0] != "ffc" or ("bias" in tensors) == constant, MISMATCH)

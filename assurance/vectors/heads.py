@@ -107,6 +107,8 @@ def heads() -> Iterator[Json]:
         ("with a bias that the study has not", plain, {"bias": np.zeros(2)}),
         ("without its bias", constant, {"bias": None}),
         ("with a centre", plain, {"centre": np.zeros(DIM)}),
+        ("with a number that is too large", plain, {"weights": whole * 1e151}),
+        ("without a number", plain, {"weights": whole * np.nan}),
         ("of another form", plain, {"form": {"kind": "tukey", "unit": True, "power": 0.5}}),
         ("that names a class withheld", plain, {"withheld": [1]}),
     ):  # fmt: skip

@@ -4,6 +4,7 @@ import { readTensors, rowsOf } from './safetensors.mjs'
 
 const FORMS = { ffc: 'linear', ccvr: 'tukey', 'random-features': 'random-features' }
 const RESIDUAL = 1e-10
+const NUMBER_MAX = 1e150
 const need = (holds) => require_(holds, 'result-mismatch', COORDINATOR)
 
 function tensorsIn(file) {
@@ -26,6 +27,7 @@ export function checkHead(study, { digest, unanswered, withheld }, file, centre)
   const [{ kind, bandwidth }] = statistics
   const C = classes.length
   const { weights, bias } = tensors
+  need(Object.values(tensors).every(({ values }) => values.every((value) => Math.abs(value) <= NUMBER_MAX)))
   need(
     weights && weights.shape.length === 2 && weights.shape[1] === C && (kind === 'random-features' || weights.shape[0] === dim),
   )
