@@ -20,6 +20,9 @@ from veilsum.protocol.messages import Message, ShownCiphertext, parse_message
 SLOW_S = 1.0
 """Longest processor time that a message may cost a party."""
 
+KEPT_BYTES = 1 << 16
+"""How much of a message a report holds."""
+
 
 @dataclass
 class Tally:
@@ -66,8 +69,9 @@ class Tally:
         return None
 
     def violation(self, what: str, data: bytes, key: str = "") -> None:
-        """Keep the first violation with this key."""
-        self.violations.setdefault(key or what, f"{what} <- {data.hex()}")
+        """Keep the first violation with this key. A message near the size limit comes again from the seed, and is cut."""
+        cut = f"... of {len(data):,} bytes" if len(data) > KEPT_BYTES else ""
+        self.violations.setdefault(key or what, f"{what} <- {data[:KEPT_BYTES].hex()}{cut}")
 
     def add(self, other: "Tally") -> None:
         """Add another campaign's tally."""
