@@ -76,7 +76,7 @@ def finish(output: Path, data: Path | None) -> None:
         for run in torch.load(file, weights_only=True):
             experiment, seed = experiments(run["alpha"])[run["method"]], run["seed"]
             prepared = prepare_data(experiment, seed, data)
-            recipe = experiment.recipe(prepared.data.train, seed)
+            recipe = experiment.make_recipe(prepared.data.train, seed)
             classifier = recipe.build(prepared.data.train.classes)
             classifier.load_state_dict(run["weights"], strict=False)
             history = tuple(RoundRecord(**record) for record in run["history"])

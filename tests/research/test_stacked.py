@@ -1,21 +1,26 @@
 """Stacked runs, compared with `train`."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from shutil import which
 
 import numpy as np
 import pytest
 import torch
 
+from research.results import read_results
+from research.stacked import __main__ as stacked
 from research.stacked.runs import Stack
 from training.algorithms.named import ALGORITHMS
 from training.data.dataset import Dataset, Split
-from training.experiments.running import PreparedData
+from training.experiments.config import Experiment
+from training.experiments.running import PreparedData, prepare_data
 from training.federated import train
 from training.models.config import ExtractorConfig
 from training.partition import Partition
 from training.recipe import Constant, fedavg_recipe
+from training.resume import RoundRecord
 
 _DEVICES = ["cpu"] if which("g++") else []
 _DEVICES += ["cuda"] if torch.cuda.is_available() else []
@@ -77,3 +82,33 @@ def test_stacked_runs_equal_runs_one_by_one(
             assert ours.accuracy == pytest.approx(theirs.accuracy)
             assert ours.upload_bytes == theirs.upload_bytes
     assert moved > 1e-2
+
+
+def test_what_a_gpu_trained_is_calibrated_and_written_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = Experiment.model_validate(
+        {
+            "name": "small/stacked",
+            "method": "FedAvg",
+            "data": {"side": 16},
+            "model": "moon_cnn",
+            "calibrate": {"ncm": {}},
+        }
+    )
+    monkeypatch.setattr(stacked, "experiments", lambda _: [small])
+    weights = small.make_recipe(prepare_data(small, 3).data.train, 3).build(10).shared_weights()
+    line = RoundRecord(1, 1, 0.01, 2.3, 2.3, 0.1, 1.0)
+    run = {
+        "alpha": "0.1",
+        "seed": 3,
+        "method": 0,
+        "place": "a GPU",
+        "weights": weights,
+        "history": [asdict(line)],
+    }
+    torch.save([run], tmp_path / "trained-0.1.pt")
+    stacked.finish(tmp_path, None)
+    [result] = read_results([tmp_path])
+    assert (result.experiment, result.seed, result.environment.device) == ("small/stacked", 3, "a GPU")
+    assert [each.kind for each in result.calibrations] == ["ncm"]
