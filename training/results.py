@@ -225,7 +225,9 @@ class RunResult(RunFacts):
         if not found or not found[0]:
             return ()
         accuracies = np.array(found[0], dtype=np.float64)
-        counts = np.array(self.deal.label_counts)[:, : len(accuracies)] * np.isfinite(accuracies)
+        counts = np.array(self.deal.label_counts)[:, : len(accuracies)]
+        accuracies = accuracies[: counts.shape[1]]  # members may hold none of the last classes
+        counts = counts * np.isfinite(accuracies)
         with np.errstate(invalid="ignore"):
             means: list[float] = (counts @ np.nan_to_num(accuracies) / counts.sum(axis=1)).tolist()
         return tuple(means)

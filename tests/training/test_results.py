@@ -19,6 +19,12 @@ def test_members_accuracies_are_the_classes_in_the_shares_of_their_records() -> 
     assert one.worst_decile("ffc") is one.worst_decile("none of them") is None
 
 
+def test_classes_that_only_the_test_records_have_count_for_no_member() -> None:
+    one = result().model_copy(update={"per_class": (0.8, 0.4, 0.1)})
+    one = one.model_copy(update={"deal": one.deal.model_copy(update={"label_counts": [[3, 1], [0, 2]]})})
+    np.testing.assert_allclose(one.by_member(), [0.7, 0.4])
+
+
 def test_records_are_counted_once_however_many_hold_them_and_what_nobody_trains_on_is_not() -> None:
     data = DIGITS
     overlapping = Partition.of([np.array([0, 1, 2]), np.array([2, 3])], data.train.y.numpy())
