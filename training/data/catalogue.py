@@ -216,7 +216,7 @@ def load_dataset(
     have a fixed one. `checksums`, by file name, take the place of the published ones.
 
     Raises:
-        DataError: if the name is unknown, or the files are missing or not as published.
+        DataError: if the name is unknown, the files are missing or not as published, or vectors are given a side.
     """
     if name == DIGITS_NAME:
         train, test = load_digits_dataset(seed)
@@ -229,7 +229,13 @@ def load_dataset(
         train, test = _read_published(name, folder, side, checksums)
     else:
         raise DataError(f"no data set is called {name!r}; there are {', '.join(DATASET_NAMES)}")
-    return Split(train, test) if side is None else Split(train.resize_images(side), test.resize_images(side))
+    if side is None:
+        return Split(train, test)
+    if len(train.shape) != 3:
+        raise DataError(
+            f"{name} holds inputs of shape {train.shape}, which have no side to resize: leave it out"
+        )
+    return Split(train.resize_images(side), test.resize_images(side))
 
 
 def _read_published(

@@ -18,6 +18,11 @@ def test_digits_need_no_folder() -> None:
     assert load_dataset("digits", side=16).test.shape == (1, 16, 16)
 
 
+def test_vectors_have_no_side() -> None:
+    with pytest.raises(DataError, match="side"):
+        load_dataset("tests.training.own:load", side=16)
+
+
 def test_the_folder_comes_from_an_argument_or_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
