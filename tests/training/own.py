@@ -1,5 +1,6 @@
 """A user's package, whose parts are named by import paths."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from training.data.dataset import Dataset, Split
 from training.experiments.choices import Deal
 from training.partition import Partition
 from training.recipe import HeadFactory
+
+MARGIN = 0.5
 
 
 class Net(nn.Module):
@@ -58,3 +61,6 @@ def head() -> HeadFactory:
 
 def loss(logits: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(logits, labels, label_smoothing=0.1)
+
+
+partial_loss = partial(functional.cross_entropy, label_smoothing=0.1)

@@ -120,13 +120,15 @@ def make_choice(registry: Mapping[str, Callable[..., T]], choice: Choice, where:
 
 
 def find_maker(registry: Mapping[str, T], name: object, where: str) -> T:
-    """Look up a name, or import what an import path names. Raises ConfigError if there is no such thing."""
+    """Look up a name, or import what an import path names. Raises ConfigError if there is no such thing, or it can't be called."""
     if not is_import_path(name):
         return look_up(registry, name, where)
     try:
         made: T = import_object(str(name))
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from error
+    if not callable(made):
+        raise ConfigError(f"{where}: {name} is {made!r}, expected a function or a class")
     return made
 
 

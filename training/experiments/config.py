@@ -195,6 +195,7 @@ class Experiment(_Table):
                 **settings,
             )
             algorithm.aggregation.start(recipe.build(data.classes))  # refuses unsuitable heads
+            recipe.describe()  # refuses what a result can't name
         except ConfigError:
             raise
         except ValueError as error:

@@ -77,11 +77,23 @@ def test_vectors_train_by_an_mlp_and_not_by_convolutions(tmp_path: Path) -> None
         ({"training": {"also": [f"{OWN}:head"]}}, r"training\.algorithms\.Algorithm"),
         ({"training": {"algorithm": {"name": f"{OWN}:algorithm", "nu": 1}}}, "'nu'"),
         ({"model": f"{OWN}:missing"}, "'missing'"),
+        *(
+            ({"training": {name: f"{OWN}:MARGIN"}}, rf"training\.{name}: .*0\.5")
+            for name in ("algorithm", "head", "loss", "schedule")
+        ),
+        ({"model": f"{OWN}:MARGIN"}, r"model\.architecture: .*0\.5"),
+        ({"deal": f"{OWN}:MARGIN"}, r"deal: .*0\.5"),
     ],
 )
 def test_a_path_that_names_nothing_is_refused(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         own(tmp_path, **changes)
+
+
+def test_a_choice_that_results_cannot_name_is_refused_before_training(tmp_path: Path) -> None:
+    experiment = own(tmp_path, training={"loss": f"{OWN}:partial_loss"})
+    with pytest.raises(ConfigError, match="name"):
+        experiment.make_recipe(prepare_data(experiment, 0).data.train, 0)
 
 
 def test_data_that_cannot_be_imported_are_refused() -> None:
