@@ -8,6 +8,7 @@ from training.experiments.config import load_experiment, parse_change
 WRONG = """
 training.lr=-1
 trainin.lr=1
+name=x
 training.epochs=2
 training.algorithm=fedpro
 training.algorithm={mu = 1}

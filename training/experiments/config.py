@@ -251,6 +251,8 @@ def load_experiment(
         if each not in available:
             raise ConfigError(f"{name} has no variant {each!r}; it has {', '.join(available) or 'none'}")
     table = merge_tables(table, _merge_variants({each: available[each] for each in wanted}), changes or {})
+    if "name" in table:
+        raise ConfigError(f"{name}: there is no 'name': an experiment is called as its file")
     stem = Path(name).stem
     try:
         experiment = Experiment.model_validate(
@@ -322,8 +324,6 @@ def _read_layers(name: str | Path, below: tuple[str, ...] = ()) -> tuple[dict[st
         raise ConfigError(f"{name}: `variants` are tables by name, such as [variants.small]")
     if not isinstance(parent, str | None):
         raise ConfigError(f"{name}: `extends` is one name of an experiment or a file, not {parent!r}")
-    if "name" in table:
-        raise ConfigError(f"{name}: there is no 'name': an experiment is called as its file")
     if parent is None:
         return table, own_variants
     if parent in below:
