@@ -23,15 +23,16 @@ from training.recipe import Recipe
 from training.resume import ResumeError, RoundRecord, RunState, Snapshots
 from training.seeding import Stream, make_generator
 from training.workers import local_training
+from veilsum.calibration import CalibrationError
 
 
 class DivergedError(ArithmeticError):
-    """A loss or a weight became infinite or NaN."""
+    """A loss or a weight became infinite or NaN, or no head can be calibrated to the features."""
 
-    def __init__(self, round_: int, lr: float) -> None:
-        super().__init__(
-            f"a loss or a weight is not a finite number in round {round_}, at a learning rate of {lr:g}: lower it"
-        )
+    def __init__(
+        self, round_: int, lr: float, why: str = "a loss or a weight is not a finite number"
+    ) -> None:
+        super().__init__(f"{why} in round {round_}, at a learning rate of {lr:g}: lower it")
         self.round, self.lr = round_, lr
 
 
@@ -86,7 +87,7 @@ def train(
         ValueError: if a member holds no records, a number of workers or rounds is below 1, or a recipe with a snapshot cannot be
             described.
         ResumeError: if the snapshot is another experiment's, or of other learning rates.
-        DivergedError: if a loss or a weight is not finite.
+        DivergedError: if a loss or a weight is not finite, or no head can be calibrated to the features.
     """
     partition.check()
     check_positive(snapshot_every=snapshot_every, evaluate_every=evaluate_every)
@@ -106,9 +107,13 @@ def train(
             changed.update(chosen)
             model.load_state_dict(run.model, strict=False)
             if recipe.calibrates_after(index):
-                head, more = solve_fixed_head(
-                    MemberFeatures.compute_features(model, hardware.move_records(data.train), partition)
-                )
+                held = MemberFeatures.compute_features(model, hardware.move_records(data.train), partition)
+                try:
+                    head, more = solve_fixed_head(held)
+                except CalibrationError as error:
+                    raise DivergedError(
+                        index + 1, round_.lr, "no head can be calibrated to the features"
+                    ) from error
                 run, sent = replace(run, head={"head.weight": head}), sent + more
                 model.load_state_dict(run.model, strict=False)
             test_loss = accuracy = nan

@@ -238,7 +238,7 @@ class RunResult(RunFacts):
 
 
 class Diverged(RunFacts):
-    """A run that diverged: its loss became infinite or NaN. Reports list it, because leaving it out would flatter its method.
+    """A run that diverged: its loss became infinite or NaN, or its features collapsed. Reports list it, because leaving it out would flatter its method.
 
     Its round counts from 1; η is of that round.
     """

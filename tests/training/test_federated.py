@@ -204,3 +204,20 @@ def test_a_weight_that_is_no_number_ends_a_run_whose_losses_are() -> None:
     train(recipe, DIGITS, SIX)
     with pytest.raises(DivergedError, match="round 1"):
         train(replace(recipe, algorithm=Algorithm(Overflowing())), DIGITS, SIX)
+
+
+class Collapsing(FedAvg):
+    """Makes all features zero."""
+
+    def combine(
+        self, weights: State, updates: Sequence[Update], state: State, round_: TrainingRound
+    ) -> tuple[State, State]:
+        mean, state = super().combine(weights, updates, state, round_)
+        return {name: torch.zeros_like(tensor) for name, tensor in mean.items()}, state
+
+
+def test_features_that_no_head_can_be_calibrated_to_end_a_run() -> None:
+    recipe = spherefed_recipe(MLP, algorithm=Algorithm(Collapsing()), rounds=2, local_epochs=1)
+    train(replace(recipe, rounds=1), DIGITS, SIX)
+    with pytest.raises(DivergedError, match="round 1"):
+        train(replace(recipe, calibrate_every=1), DIGITS, SIX)
