@@ -54,6 +54,10 @@ def personal_accuracies(
 
     Each of `PERSONAL_METHODS` starts from the global model of a run on `records.train`, with the layers that the member keeps (LG-FedAvg,
     FedPer, FedRep). `data` are the records that both parts index.
+
+    Raises:
+        CalibrationError: if a member's head can't be fitted.
+        FloatingPointError: if a member's training diverges.
     """
     make = PERSONAL_METHODS[method]
     result = []
@@ -136,4 +140,6 @@ def _tune_classifier(
                 loss = recipe.loss(model(inputs[indices]), labels[indices])
                 loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
                 descent.step()
+    if not all(bool(p.isfinite().all()) for p in tuned):
+        raise FloatingPointError(f"a weight is not a finite number at a learning rate of {lr:g}: lower it")
     return classifier.eval()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -124,7 +125,7 @@ class How(TypedDict, total=False):
 def run_experiment(
     experiment: Experiment, seed: int, *, folder: Path | None = None, **how: Unpack[How]
 ) -> FinishedRun:
-    """Train as `train` does, with its keywords, then calibrate and evaluate. Raises ConfigError if a calibration can't be fitted or applied."""
+    """Train as `train` does, with its keywords, then calibrate and evaluate. Raises ConfigError if a calibration or a personal method can't be fitted or applied."""
     wall, cpu = time.perf_counter(), _processor_s()
     made: list[RoundRecord] = []
     progress = how.get("progress")
@@ -176,9 +177,10 @@ def finish_run(
         validation = None if prepared.validation is None else accuracy(classifier, prepared.validation)
         if experiment.personal is not None and prepared.kept_back is not None:
             for method, options in experiment.personal.methods.items():
-                personal[method] = personal_accuracies(
-                    trained, data.train, prepared.kept_back, method, **options
-                )
+                with _name_setting(f"personal.methods.{method}"):
+                    personal[method] = personal_accuracies(
+                        trained, data.train, prepared.kept_back, method, **options
+                    )
     test, labels = z.numpy(), data.test.y.numpy()
     calibrations, predicted = _fit_calibrations(experiment, held, test, labels)
     result = RunResult(
@@ -258,13 +260,9 @@ def _fit_calibrations(
         return (), {}
     found, predicted = [], {}
     for kind, options in experiment.calibrate.items():
-        try:
+        with _name_setting(f"calibrate.{kind}"):
             fitted = fit_calibration(kind, held, **options)
             predicted[kind] = fitted.predict(test)
-        except CalibrationError as error:
-            raise ConfigError(
-                f"calibrate.{kind}: {error}. Change its options, or set calibrate.{kind}=false: what a snapshot holds is not trained again"
-            ) from error
         found.append(
             Calibration(
                 kind=kind,
@@ -276,6 +274,17 @@ def _fit_calibrations(
             )
         )
     return tuple(found), predicted
+
+
+@contextmanager
+def _name_setting(setting: str) -> Iterator[None]:
+    """Name the setting whose head can't be fitted or applied."""
+    try:
+        yield
+    except (CalibrationError, FloatingPointError) as error:
+        raise ConfigError(
+            f"{setting}: {error}. Change its options, or set {setting}=false: what a snapshot holds is not trained again"
+        ) from error
 
 
 def _pool_split(data: Split) -> Dataset:

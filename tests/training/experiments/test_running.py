@@ -134,6 +134,18 @@ def test_test_records_without_features_name_the_calibration(monkeypatch: pytest.
         run_experiment(digits(training={"rounds": 1, "local_epochs": 1}), 0)
 
 
+@pytest.mark.parametrize(
+    ("method", "options"), [("ffc", {"ridge": 0}), ("sgd", {"lr": 1e30}), ("fine-tuned", {"lr": 1e30})]
+)
+def test_a_head_of_ones_own_that_cannot_be_fitted_names_its_method(
+    method: str, options: dict[str, float]
+) -> None:
+    quick = {"rounds": 1, "local_epochs": 1, "loss": "mean-squared-error"}
+    experiment = digits(training=quick, personal={"methods": {method: options}})
+    with pytest.raises(ConfigError, match=rf"personal\.methods\.{method}: "):
+        run_experiment(experiment, 0)
+
+
 def test_what_cannot_be_dealt_or_read() -> None:
     for changes in (
         {"deal": {"name": "iid", "members": 2000}},
