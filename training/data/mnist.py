@@ -80,6 +80,9 @@ def read_femnist(folder: DataFolder) -> tuple[Images, Images]:
         if not found:
             raise folder.missing_error(f"{part}/*.json")
     content = {part: [_by_writer(folder, path) for path in found] for part, found in files.items()}
+    for part, data in content.items():
+        if not any(data):
+            raise folder.missing_error(f"a writer's record of {part}/")
     writers = sorted({writer for data in content.values() for each in data for writer in each})
     index = {writer: i for i, writer in enumerate(writers)}
     train, test = (

@@ -128,12 +128,15 @@ def read_ham10000(folder: DataFolder) -> tuple[Images, Images]:
     About a fifth of each source is held out. Images of one lesion stay together.
     """
     path = folder.one_of("HAM10000_metadata", "HAM10000_metadata.csv", "HAM10000_metadata.tab")
-    text = path.read_text("utf-8")
+    with folder.reword_errors(path):
+        text = path.read_text("utf-8")
     rows = list(csv.DictReader(io.StringIO(text), delimiter="\t" if "\t" in text.partition("\n")[0] else ","))
     if not rows or not {"lesion_id", "image_id", "dx", "dataset"} <= rows[0].keys():
         raise folder.broken_error(
             path, "it lacks one of the columns lesion_id, image_id, dx, dataset (newer copies have them)"
         )
+    if any(None in row.values() for row in rows):
+        raise folder.broken_error(path, "it has a line that is cut off")
     places = [folder.find_folder(f"HAM10000_images_part_{part}") for part in (1, 2)]
     files = {file.stem: file for place in places for file in place.glob("*.jpg")}
     if absent := [row["image_id"] for row in rows if row["image_id"] not in files]:

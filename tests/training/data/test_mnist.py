@@ -96,3 +96,7 @@ def test_what_is_missing_or_broken_is_named(tmp_path: Path) -> None:
         (tmp_path / "femnist" / part / "a.json").write_text('{"users": []}')
     with pytest.raises(DataError, match=r"a\.json .*KeyError: 'user_data'"):
         load_dataset("femnist", tmp_path)
+    for part in ("train", "test"):
+        (tmp_path / "femnist" / part / "a.json").write_text('{"user_data": {}}')
+    with pytest.raises(DataError, match="femnist"):
+        load_dataset("femnist", tmp_path)

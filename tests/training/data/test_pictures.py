@@ -187,3 +187,12 @@ def test_ham10000_without_a_column_or_a_picture_is_named(tmp_path: Path) -> None
     (tmp_path / "ham10000" / "HAM10000_metadata").write_text("lesion_id,image_id,dx\na,b,c\n")
     with pytest.raises(DataError, match="columns"):
         load_dataset("ham10000", tmp_path)
+
+
+@pytest.mark.parametrize("broken", [b"HAM_9,ISIC_9,nv", b"HAM_9,ISIC_9,n\xff,histo,50,male,back,rosendahl"])
+def test_ham10000_with_a_broken_line_is_named(tmp_path: Path, broken: bytes) -> None:
+    files = ham(4)
+    files["HAM10000_metadata"] += b"\n" + broken
+    tree(tmp_path / "ham10000", files)
+    with pytest.raises(DataError, match="HAM10000_metadata can't be read"):
+        load_dataset("ham10000", tmp_path)
