@@ -86,6 +86,7 @@ class Snapshots:
     def put_member(self, member: int, memory: Sequence[State], rounds: int) -> None:
         """Write what a member keeps after so many rounds; `commit` makes it part of the snapshot."""
         if not any(memory):
+            self._members.pop(str(member), None)
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         name = f"member-{member}-{rounds}.safetensors"

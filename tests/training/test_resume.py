@@ -165,6 +165,16 @@ def test_two_terms_may_keep_the_same_tensor(tmp_path: Path) -> None:
     assert all(map(torch.equal, (state["w"] for state in back.memory[1]), (same.T, same)))
 
 
+def test_a_member_that_keeps_nothing_any_more_keeps_nothing_after_a_kill(tmp_path: Path) -> None:
+    folder = Snapshots(tmp_path, {})
+    for memory in ({"w": torch.ones(1)}, {}):
+        folder.put_member(0, (memory,), 0)
+        folder.commit_run(RunState({}, {}, ({},), (), ()))
+    back = Snapshots(tmp_path, {}).load_run(1)
+    assert back is not None
+    assert back.memory == (({},),)
+
+
 def test_a_damaged_memory_is_named(tmp_path: Path) -> None:
     train(recipe("scaffold"), DIGITS, PARTITION, snapshot=tmp_path)
     [path, *_] = tmp_path.glob("member-*")
