@@ -16,7 +16,7 @@ from torch import Tensor
 
 from training.data.dataset import Dataset
 from training.evaluate import extract_features
-from training.heads import Classifier
+from training.heads import Classifier, compute_linear_map
 from training.partition import Partition
 from training.seeding import Stream, make_generator
 from veilsum.calibration import (
@@ -70,15 +70,12 @@ class MemberFeatures:
     ) -> Self:
         """Compute every member's features."""
         z, y = extract_features(classifier, data.x).cpu().numpy(), data.y.cpu().numpy()
-        with torch.no_grad():
-            identity = torch.eye(classifier.extractor.dim, device=classifier.head.weight.device)
-            constant = classifier.head(torch.zeros_like(identity[:1]))
-            weights = classifier.head(identity) - constant  # works for any linear head
+        weights, bias = compute_linear_map(classifier.head)
         return cls(
             tuple(z[rows] for rows in partition.members),
             tuple(y[rows] for rows in partition.members),
             data.classes,
-            torch.cat([weights, constant]).double().cpu().numpy(),
+            torch.cat([weights.T, bias[None]]).double().cpu().numpy(),
             seed,
         )
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from training.heads import Classifier, FixedHead, LearnedHead, NormalisedHead
+from training.heads import Classifier, FixedHead, LearnedHead, NormalisedHead, compute_linear_map
 from training.imports import is_import_path
 from training.models.architectures import build_extractor
 from training.models.config import ExtractorConfig
@@ -42,7 +42,13 @@ class Checkpoint:
 
 
 def save_checkpoint(classifier: Classifier, path: Path, *, preprocessing: str) -> bytes:
-    """Write a classifier with an extractor of `build_extractor`, and return the extractor's digest."""
+    """Write a classifier with an extractor of `build_extractor`, and return the extractor's digest.
+
+    A head of another class than ours is written as its linear map.
+    """
+    if type(classifier.head) not in _HEAD_NAMES and type(classifier.head).forward is not nn.Linear.forward:
+        head = FixedHead(*compute_linear_map(classifier.head))
+        classifier = Classifier(classifier.extractor, head, normalise=classifier.normalise)
     digest = extractor_digest(classifier.extractor, preprocessing)
     header = {
         "extractor": asdict(classifier.extractor.config),
@@ -74,7 +80,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
 
 
 def load_checkpoint(path: Path, *, own_code: bool = False) -> Checkpoint:
-    """Read what `save_checkpoint` wrote: the same function of x, bit for bit.
+    """Read what `save_checkpoint` wrote: the same function of x, bit for bit if the head is of our classes.
 
     With `own_code`, import the architecture if the file names it by an import path: only for files that you trust.
     """

@@ -62,6 +62,14 @@ def orthonormal_head(dim: int, classes: int) -> FixedHead:
     return FixedHead(_orthonormal_columns(dim, classes).T.float())
 
 
+@torch.no_grad()
+def compute_linear_map(head: nn.Linear) -> tuple[Tensor, Tensor]:
+    """Return W of shape (C, l) and b of shape (C,) of a head of any class: its logits are Wz + b."""
+    identity = torch.eye(head.in_features, device=head.weight.device)
+    constant = head(torch.zeros_like(identity[:1]))
+    return (head(identity) - constant).T, constant[0]
+
+
 @dataclass(frozen=True)
 class Orthonormal:
     """`orthonormal_head` times τ > 0: cross-entropy on features of norm one needs a scale (Dong et al. 2022, §4.2)."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from training.checkpoint import (
     CheckpointError,
@@ -46,6 +47,19 @@ def test_a_loaded_classifier_is_the_same_function(tmp_path: Path, classifier: Cl
     assert checkpoint.classifier.normalise == classifier.normalise
     assert checkpoint.preprocessing == "x/16"
     assert checkpoint.digest == digest == extractor_digest(classifier.extractor, "x/16")
+
+
+class LongHead(NormalisedHead):
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  torch's name
+        return 16 * super().forward(input) + 1
+
+
+def test_a_head_of_ones_own_class_is_saved_as_the_linear_map_that_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    classifier = fedavg_recipe(CNN, head=LongHead).build(10).eval()
+    save_checkpoint(classifier, path, preprocessing="x/16")
+    x = torch.rand(5, 1, 8, 8)
+    torch.testing.assert_close(load_checkpoint(path).classifier(x), classifier(x))
 
 
 def test_weights_other_than_those_saved_are_refused(tmp_path: Path) -> None:
