@@ -216,7 +216,7 @@ def load_dataset(
     have a fixed one. `checksums`, by file name, take the place of the published ones.
 
     Raises:
-        DataError: if the name is unknown, the files are missing or not as published, or vectors are given a side.
+        DataError: if the name is unknown, the files are missing or not as published, own records can't be used, or vectors are given a side.
     """
     if name == DIGITS_NAME:
         train, test = load_digits_dataset(seed)
@@ -225,6 +225,8 @@ def load_dataset(
             train, test = import_object(name)(folder)
         except (TypeError, ValueError) as error:
             raise DataError(f"{name}: {error}") from error
+        _check_own(name, train)
+        _check_own(name, test)
     elif name in SOURCES:
         train, test = _read_published(name, folder, side, checksums)
     else:
@@ -236,6 +238,15 @@ def load_dataset(
             f"{name} holds inputs of shape {train.shape}, which have no side to resize: leave it out"
         )
     return Split(train.resize_images(side), test.resize_images(side))
+
+
+def _check_own(name: str, part: object) -> None:
+    if not isinstance(part, Dataset):
+        raise DataError(f"{name}: got {part!r}, expected a training.Split of two Dataset")
+    if not len(part):
+        raise DataError(f"{name}: the training or the test set has no records")
+    if not part.x.isfinite().all():
+        raise DataError(f"{name}: an input is not a finite number")
 
 
 def _read_published(

@@ -1,11 +1,15 @@
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.training.own import load
 from training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from training.data.catalogue import load_dataset
+from training.data.dataset import Dataset
 from training.data.folder import DataError
 from training.evaluate import predict_logits
 from training.experiments.choices import ConfigError
@@ -99,6 +103,25 @@ def test_a_choice_that_results_cannot_name_is_refused_before_training(tmp_path: 
 def test_data_that_cannot_be_imported_are_refused() -> None:
     with pytest.raises(DataError, match="missing"):
         load_dataset(f"{OWN}:missing")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda data: replace(data, x=data.x * torch.nan), "finite"),
+        (lambda data: data.subset(torch.arange(0)), "no records"),
+        (lambda _: 3, "3"),
+    ],
+)
+@pytest.mark.parametrize("part", [0, 1])
+def test_records_that_nothing_learns_from_are_refused(
+    monkeypatch: pytest.MonkeyPatch, part: int, change: Callable[[Dataset], Any], told: str
+) -> None:
+    parts: list[Any] = list(load(None))
+    parts[part] = change(parts[part])
+    monkeypatch.setattr(f"{OWN}.load", lambda _: parts)
+    with pytest.raises(DataError, match=told):
+        load_dataset(f"{OWN}:load")
 
 
 def test_a_validation_split_is_held_out_of_training_with_the_classes_shares() -> None:
