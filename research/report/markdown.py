@@ -41,7 +41,7 @@ def markdown(found: Sequence[Cell], diverged: Sequence[Diverged] = ()) -> str:
     if diverged:
         parts += [
             "## Diverged\n",
-            "Runs whose loss left the finite numbers. They are in none of the means above.\n",
+            "Runs that ended early: a loss was not finite, or no head could be calibrated between rounds. They are in none of the means above.\n",
             table(["data and deal", "method", "seed", "in round", "learning rate"], map(_left, diverged)),
             "",
         ]

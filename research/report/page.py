@@ -259,7 +259,7 @@ def _diverged(runs: Sequence[Diverged]) -> str:
         "<section><h2>Diverged</h2>"
         + _table(
             "Diverged",
-            "Runs whose loss left the finite numbers. They are in none of the means above.",
+            "Runs that ended early: a loss was not finite, or no head could be calibrated between rounds. They are in none of the means above.",
             ["method", "seed", "in round", "learning rate"],
             rows,
             numbers=(1, 2, 3),
