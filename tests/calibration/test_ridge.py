@@ -164,6 +164,13 @@ def test_eigenvalues_below_zero_are_rounding() -> None:
     np.testing.assert_allclose(clipped.weights[:, 0], [1 / 4, 1 / 2, 1], rtol=1e-5)
 
 
+def test_weights_solve_the_equations_of_rounded_sums_where_the_ridge_outweighs_the_rounding() -> None:
+    rows, labels = clouds(20, 24, 5)  # fewer than features: V is singular
+    solution = solve_ffc(pooled(members_of(rows, labels, 5, 10), SumsLattice(10)), 0.1)
+    assert -0.05 < solution.smallest_eigenvalue < -1e-3
+    assert solution.residual < 1e-13
+
+
 def test_vectors_that_are_orthogonal_to_fewer_digits_are_mended(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for a large V: the weights solve the equations nevertheless."""
     statistics = ffc(*clouds(300, 40, 5), 5)

@@ -165,6 +165,18 @@ def test_who_has_the_sums_can_check_that_a_result_follows_from_them(statistics: 
         refuses(published=replace(published, documents={**published.documents, **first}), said=kind)
 
 
+@pytest.mark.parametrize("ridge", ["gcv", 1.0])
+def test_a_coarse_sum_of_features_that_depend_on_each_other_passes_its_check(ridge: Any) -> None:
+    records = {"least": 60, "most": 100_000, "least_per_class": 5, "rows_per_id": 1}
+    spec = exact({"kind": "ffc"}, ring_bits=32, records=records, after={"ridge": ridge})
+    mixed = np.random.default_rng(0).standard_normal((3, DIM))
+    total = np.sum([compute_vector(spec, x[:, :3] @ mixed, y) for x, y in members()], axis=0)
+    found = compute_answer(spec, read_pooled(spec, total, 12), 12)
+    assert found.solution is not None
+    assert found.solution.smallest_eigenvalue < -1e-3  # by rounding
+    check_answer(spec, total, 12, encode_files(spec, found), rows=720, ridge=found.ridge)
+
+
 def chain(
     recipe: str, statistic: Any, *, epsilon: float = 10.0, after: Any = None, steps: int | None = None
 ) -> list[Any]:

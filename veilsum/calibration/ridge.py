@@ -38,7 +38,7 @@ class Solution(Head):
         dof: effective degrees of freedom, tr((V + λI)⁻¹V).
         residual: ‖(V + λI)W − U‖_F / ‖U‖_F, the error of floating point.
         condition: condition number of V + λI.
-        smallest_eigenvalue: of V, before clipping; only rounding makes it negative.
+        smallest_eigenvalue: of V; only rounding makes it negative.
         rank: eigenvalues of V above its rounding.
         records: N.
     """
@@ -92,17 +92,17 @@ def solve_ffc(
     grid = default_grid(N, len(U)) if ridge is None else _parse_grid(ridge)
     spectrum = statistics.spectrum(in_place=in_place)
     spectrum.check_invertible(float(grid[0]))
-    d, Q = spectrum.values, spectrum.vectors
-
+    Q = spectrum.vectors
     P = Q.T @ U
     dofs, gcv = _gcv_curves(spectrum, np.einsum("ic,ic->i", P, P), grid, N)
     best = int(np.flatnonzero(gcv <= gcv.min() * (1 + _GCV_TIE))[-1])
     chosen = float(grid[best])
-    V, shrunk = statistics.V, (d + chosen)[:, None]
+    # An eigenvalue that rounding made so negative that it would blow up W counts as 0: along it, W does not solve the equations.
+    solved = spectrum.observed > -chosen / 2
+    V, shrunk = statistics.V, (np.where(solved, spectrum.observed, 0) + chosen)[:, None]
     W = Q @ (P / shrunk)
-    # Eigenvectors of a large V are orthogonal to fewer digits, which shows in the equations if λ is small: one step mends
-    # that. It leaves out clipped directions, along which W is not to solve the equations.
-    W += Q @ (np.where(d[:, None] > 0, Q.T @ (U - V @ W - chosen * W), 0) / shrunk)
+    # Eigenvectors of a large V are orthogonal to fewer digits, which shows in the equations if λ is small: one step mends that.
+    W += Q @ (np.where(solved[:, None], Q.T @ (U - V @ W - chosen * W), 0) / shrunk)
     left = np.linalg.norm(V @ W + chosen * W - U)
 
     weights, bias = split_constant(W) if statistics.constant else (W, None)
@@ -117,7 +117,7 @@ def solve_ffc(
         dof=float(dofs[best]),
         residual=float(left / max(np.linalg.norm(U), np.finfo(np.float64).tiny)),
         condition=spectrum.condition_number(chosen),
-        smallest_eigenvalue=spectrum.smallest,
+        smallest_eigenvalue=float(spectrum.observed[0]),
         rank=spectrum.rank,
         records=N,
     )

@@ -6,6 +6,7 @@ relatively robust representations (Dhillon, Parlett 2004) needs no more than the
 
 import importlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -25,24 +26,26 @@ class Spectrum:
 
     Attributes:
         vectors: (l, l), Q.
-        values: (l,) ascending, none negative: V is semidefinite, so an eigenvalue below 0 is rounding, and 0 is nearer to the truth.
-        smallest: the smallest eigenvalue before that.
+        observed: (l,) ascending, D.
         noise: eigenvalues up to this may be rounding alone.
     """
 
     vectors: Floats
-    values: Floats
-    smallest: float
+    observed: Floats
     noise: float
 
     @classmethod
     def decompose(cls, V: Floats, rounding_deviation: float, *, in_place: bool = False) -> Self:
         """Decompose (l, l) symmetric V, with errors of this standard deviation in its elements; `in_place` as `eigh`."""
         eigenvalues, vectors = eigh(V, in_place=in_place)
-        values = np.maximum(eigenvalues, 0)
         # Rounding moves eigenvalues by the edge of its spectrum, 2√l deviations (Wigner); twice that to be safe.
-        noise = max(len(V) * FLOAT64_EPS * values[-1], 4 * np.sqrt(len(V)) * rounding_deviation)
-        return cls(vectors, values, float(eigenvalues[0]), float(noise))
+        noise = max(len(V) * FLOAT64_EPS * max(eigenvalues[-1], 0), 4 * np.sqrt(len(V)) * rounding_deviation)
+        return cls(vectors, eigenvalues, float(noise))
+
+    @cached_property
+    def values(self) -> Floats:
+        """(l,) ascending, none negative: V is semidefinite, so an eigenvalue below 0 is rounding, and 0 is nearer to the truth."""
+        return np.maximum(self.observed, 0)
 
     @property
     def rank(self) -> int:
