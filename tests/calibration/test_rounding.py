@@ -92,7 +92,7 @@ def test_the_bound_holds_for_sums_that_are_scaled() -> None:
             continue  # GCV took another number of features
         moved = np.abs(coarse.raw_weights - fine.raw_weights).max()
         rounding = Rounding(8, 1, promised=False)
-        bound = rounding.error_bound(coarse, roundings=PHI.size / chosen.size)
+        bound = rounding.error_bound(coarse, scale=PHI.size / chosen.size)
         once = rounding.error_bound(coarse)
         assert bound is not None
         assert once is not None
@@ -103,10 +103,15 @@ def test_the_bound_holds_for_sums_that_are_scaled() -> None:
     assert beyond_one_rounding
 
 
-def test_ridges_that_hold_the_promise_grow_with_the_roundings() -> None:
-    own = ffc(np.eye(4)[np.arange(60) % 4], np.arange(60) % 2, 2)
-    grid = Rounding(20, 3, promised=True).ridges_for(own, roundings=4.0)
+def test_ridges_that_hold_the_promise_outweigh_the_rounding_of_scaled_sums() -> None:
+    phi = RandomFeatures(2, 256, 1.0, bytes(32))
+    rows, labels = clouds(60, 2, 2)
+    whole, bits = ffc(phi(rows), labels, 2), 20
+    rounded = pooled(members_of(phi(rows), labels, 2, 3), SumsLattice(bits)).first_features(64)
+    error = rounded.V - whole.first_features(64).V
+    grid = Rounding(bits, 3, promised=True).ridges_for(rounded, scale=4.0)
     assert grid is not None
-    assert grid[0] >= smallest_ridge(4, 12, 20) > default_grid(60, 4)[0]
+    assert grid[0] >= 1e6 * np.linalg.norm(error, 2) > default_grid(60, 64)[0]
+    own = ffc(np.eye(4)[np.arange(60) % 4], np.arange(60) % 2, 2)
     assert Rounding(1, 3, promised=True).ridges_for(own) == [smallest_ridge(4, 3, 1)]
     assert Rounding(20, 3, promised=False).ridges_for(own) is None

@@ -217,7 +217,7 @@ def ridge_posterior(statistics: FFCStatistics, solution: Solution) -> RidgePoste
 _PROMISED_ERROR = 1e-6
 
 
-def smallest_ridge(dim: int, members: float, scale_bits: int) -> float:
+def smallest_ridge(dim: int, members: int, scale_bits: int) -> float:
     """The smallest λ for which each column of W is promised within 1e-6·(‖w‖ + ½) of float64 ridge.
 
     Each of n members rounds by an error uniform on ±½ step. So the sum's error has variance n/12, the symmetric error matrix E a spectral
@@ -225,8 +225,7 @@ def smallest_ridge(dim: int, members: float, scale_bits: int) -> float:
     chance: √l + 2 in place of √l allows for that. The solve amplifies both by at most 1/λ, E's after ‖w‖; a ridge of 1e6 times E's norm keeps the change
     below that.
 
-    `dim` is l, the rows of V with the constant column, and `members` n, times the roundings behind each entry if a member rounds more than
-    once.
+    `dim` is l, the rows of V with the constant column, and `members` n.
     """
     return 2 * (math.sqrt(dim) + 2) * math.sqrt(members / 12) * 2.0**-scale_bits / _PROMISED_ERROR
 
@@ -241,8 +240,8 @@ def weights_error_bound(
     (Weyl). The largest entry of a column is below its Euclidean norm. float64's own errors are left out: in a ring of 48 bits they are far
     below a step.
 
-    `weights` are Ŵ, (l, C), as `Solution.raw_weights`, and `members` is as for `smallest_ridge`. 0 is always valid for d̂, the smallest
-    eigenvalue.
+    `weights` are Ŵ, (l, C), as `Solution.raw_weights`, and `members` is n, times the factor by which the sums were scaled after rounding. 0 is
+    always valid for d̂, the smallest eigenvalue.
     """
     dim = len(weights)
     error = members / 2 * 2.0**-scale_bits
@@ -267,21 +266,21 @@ class Rounding:
     members: int
     promised: bool
 
-    def ridges_for(self, statistics: FFCStatistics, *, roundings: float = 1.0) -> Sequence[float] | None:
-        """The λ to compare, if each member rounded `roundings` times what an entry is made of; None for the solver's own grid."""
+    def ridges_for(self, statistics: FFCStatistics, *, scale: float = 1.0) -> Sequence[float] | None:
+        """The λ to compare, if the rounded V was scaled by a factor; None for the solver's own grid."""
         if not self.promised:
             return None
         width = len(statistics.V)
-        smallest = smallest_ridge(width, roundings * self.members, self.bits)
+        smallest = scale * smallest_ridge(width, self.members, self.bits)
         grid: list[float] = default_grid(statistics.records, width).tolist()
         return [ridge for ridge in grid if ridge >= smallest] or [smallest]
 
-    def error_bound(self, solution: Solution, *, roundings: float = 1.0) -> float | None:
-        """The most that rounding may have moved a weight; None where no bound holds."""
+    def error_bound(self, solution: Solution, *, scale: float = 1.0) -> float | None:
+        """The most that rounding may have moved a weight, if the rounded V was scaled by a factor of at least 1; None where no bound holds."""
         bound = weights_error_bound(
             solution.raw_weights,
             solution.ridge,
-            members=roundings * self.members,
+            members=scale * self.members,
             scale_bits=self.bits,
             smallest_eigenvalue=solution.smallest_eigenvalue,
         )

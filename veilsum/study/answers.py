@@ -200,10 +200,10 @@ def _kernel_answer(
 ) -> Answer:
     def ridges(part: FFCStatistics) -> Sequence[float] | None:
         # Sums of fewer features are scaled to rows of length 1, which scales their rounding as well.
-        return _choose_ridges(after, rounding, part, roundings=phi.size / part.dim)
+        return _choose_ridges(after, rounding, part, scale=phi.size / part.dim)
 
     chosen, solution = choose_random_features(statistics, phi, ridge=ridges)
-    bound = None if rounding is None else rounding.error_bound(solution, roundings=phi.size / chosen.size)
+    bound = None if rounding is None else rounding.error_bound(solution, scale=phi.size / chosen.size)
     return Answer.of_ridge(solution, chosen.head(solution), bound)
 
 
@@ -224,11 +224,11 @@ def _retrain_ccvr(
 
 
 def _choose_ridges(
-    after: After, rounding: Rounding | None, statistics: FFCStatistics, *, roundings: float = 1.0
+    after: After, rounding: Rounding | None, statistics: FFCStatistics, *, scale: float = 1.0
 ) -> Sequence[float] | None:
     if after.ridge != "gcv":
         return (after.ridge,)
-    return None if rounding is None else rounding.ridges_for(statistics, roundings=roundings)
+    return None if rounding is None else rounding.ridges_for(statistics, scale=scale)
 
 
 def _publish_exact(
