@@ -114,4 +114,11 @@ def test_ridges_that_hold_the_promise_outweigh_the_rounding_of_scaled_sums() -> 
     assert grid[0] >= 1e6 * np.linalg.norm(error, 2) > default_grid(60, 64)[0]
     own = ffc(np.eye(4)[np.arange(60) % 4], np.arange(60) % 2, 2)
     assert Rounding(1, 3, promised=True).ridges_for(own) == [smallest_ridge(4, 3, 1)]
-    assert Rounding(20, 3, promised=False).ridges_for(own) is None
+
+
+def test_ridges_outweigh_a_coarse_rounding() -> None:
+    rows, labels = clouds(40, 24, 3, noise=0.01)
+    rounded = pooled(members_of(rows, labels, 3, 10), SumsLattice(8))
+    solution = solve_ffc(rounded, Rounding(8, 10, promised=False).ridges_for(rounded))
+    assert solution.ridge > -2 * solution.smallest_eigenvalue > solve_ffc(rounded).ridge
+    assert solution.residual < 1e-13

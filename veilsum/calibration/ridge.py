@@ -266,12 +266,12 @@ class Rounding:
     members: int
     promised: bool
 
-    def ridges_for(self, statistics: FFCStatistics, *, scale: float = 1.0) -> Sequence[float] | None:
-        """The λ to compare, if the rounded V was scaled by a factor; None for the solver's own grid."""
-        if not self.promised:
-            return None
+    def ridges_for(self, statistics: FFCStatistics, *, scale: float = 1.0) -> Sequence[float]:
+        """The λ to compare, if the rounded V was scaled by a factor: all at least twice the error's norm, so that V + λI stays definite."""
         width = len(statistics.V)
         smallest = scale * smallest_ridge(width, self.members, self.bits)
+        if not self.promised:
+            smallest *= 2 * _PROMISED_ERROR
         grid: list[float] = default_grid(statistics.records, width).tolist()
         return [ridge for ridge in grid if ridge >= smallest] or [smallest]
 
