@@ -54,6 +54,15 @@ def test_any_prior_can_be_given() -> None:
     assert (type(later), later.empty_classes) == (Head, (3,))
 
 
+@pytest.mark.parametrize("constant", [False, True])
+def test_records_that_are_alike_within_their_class_leave_no_covariance(*, constant: bool) -> None:
+    labels = np.arange(60) % 3
+    for seed in range(40):
+        rows = np.random.default_rng(seed).standard_normal((3, 2 + seed % 4))[labels]
+        with pytest.raises(SingularSystem):
+            solve_lda(ffc(rows, labels, 3, constant=constant, normalise=True))
+
+
 def test_shrinkage_makes_singular_features_solvable() -> None:
     rows, labels = clouds(300, 16, 4, relu=True)
     statistics = ffc(rows, labels, 4)

@@ -12,7 +12,7 @@ from veilsum.calibration.errors import CalibrationError, NoRecords, SingularSyst
 from veilsum.calibration.ffc import FFCStatistics
 from veilsum.calibration.head import Head, find_empty_classes
 from veilsum.calibration.rows import FEATURES_FACTOR, Floats
-from veilsum.calibration.spectrum import Spectrum
+from veilsum.calibration.spectrum import FLOAT64_EPS, Spectrum
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -51,7 +51,9 @@ def solve_lda(statistics: FFCStatistics, *, shrinkage: float | None = None) -> L
     covariance[np.diag_indices(len(within))] += gamma * np.trace(within) / len(within)
 
     scale = FEATURES_FACTOR if statistics.constant else 1.0
-    spectrum = Spectrum.decompose(covariance, statistics.rounding_deviation / (scale**2 * freedom))
+    # What is left of records that are alike is the rounding of long float64 sums.
+    rounding = max(statistics.rounding_deviation, FLOAT64_EPS * statistics.records)
+    spectrum = Spectrum.decompose(covariance, rounding / (scale**2 * freedom))
     try:
         spectrum.check_invertible(0.0)
     except SingularSystem as error:
