@@ -104,13 +104,16 @@ class Result(PublishedHead):
 
     @cached_property
     def heads(self) -> Mapping[str, Calibrated]:
-        """Further heads from the same sums: of the study's other statistics by kind, and "lda" and "ncm" if it publishes them."""
+        """Further heads from the same sums: of the study's other statistics by kind, and "lda", at a temperature of 1, and "ncm" if it publishes them."""
         names = {*(each.kind for each in self.spec.question.statistics[1:]), "lda", "ncm"}
-        return {
+        found = {
             name: calibrated_in(content).without(self.unanswered)
             for name, content in self.document_files.items()
             if name in names and REFUSED_NOTE not in document_in(content).notes
         }
+        if "lda" in found:
+            found["lda"] = replace(found["lda"], temperature=1.0)
+        return found
 
     def read_arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
         """Return a document's arrays. Raises Misuse if the study does not publish it, or if the sums did not determine it."""

@@ -356,14 +356,15 @@ def _sums(features: Any, labels: Any) -> FFCStatistics:
 
 
 def test_a_result_has_the_documents_that_its_study_publishes(stage: Stage, tmp_path: Path) -> None:
-    consortium = Consortium(stage, tmp_path, after={"publish": ["pooled", "posterior"]})
+    consortium = Consortium(stage, tmp_path, after={"publish": ["lda", "ncm", "pooled"]})
     result = consortium.run(consortium.enrol())["member-0"]
     assert set(result.read_arrays("pooled")) == {"V", "U", "counts"}
-    with pytest.raises(Misuse, match=r"lda.*pooled, posterior"):
-        result.read_arrays("lda")
+    with pytest.raises(Misuse, match=r"posterior.*lda, ncm, pooled"):
+        result.read_arrays("posterior")
     refused = document_file(refusal_document(CalibrationError("too few rows")))
     with pytest.raises(Misuse, match="lda: CalibrationError"):
         replace(result, document_files={"lda": refused}).read_arrays("lda")
+    assert {name: each.temperature for name, each in result.heads.items()} == {"lda": 1.0, "ncm": None}
     with pytest.raises(Misuse, match="no head"):
         _ = replace(result, head_file=None).calibrated
     with pytest.raises(CalibrationError, match=r"\b4 .*\b3\b"):
