@@ -31,9 +31,9 @@ def centred() -> Calibrated:
 
 @pytest.fixture
 def around_centre(centred: Calibrated) -> Floats:
-    """Features near the direction of the centre, (30, DIM), of lengths from 0.0001 to 10,000."""
+    """Features near the direction of the centre, (30, DIM), of lengths whose squares float32 can't hold too."""
     rng = np.random.default_rng(4)
     assert centred.head.centre is not None
     rows = centred.head.centre + 0.2 * rng.standard_normal((30, DIM))
-    found: Floats = rows * 10 ** rng.uniform(-4, 4, (30, 1))
+    found: Floats = rows * 10 ** np.linspace(-35, 35, 30)[:, None]
     return found

@@ -12,22 +12,34 @@ from client_sdk.result import Result
 from veilsum.export.linear import HeadSource, layer_of, linear_head
 
 _OPSET_VERSION, _IR_VERSION = 18, 9
-_LENGTH_MIN = 1e-12
-"""As `torch.nn.functional.normalize`: a row of zeros stays one."""
+_LENGTH_MIN, _PEAK_MIN = 1e-12, 1e-37
+"""As `veilsum.export.torch.CalibratedHead.forward`: a row of zeros stays one."""
 
 
 def write_model(source: HeadSource, path: str | os.PathLike[str]) -> None:
     """See `veilsum.export.to_onnx`."""
     head = linear_head(source)
     weights, bias = layer_of(head, head.choose_temperature())
-    constants = {"weights": weights, "bias": bias, "shortest": np.array(_LENGTH_MIN), "last": np.array([-1])}
-    nodes, direction = [], "features"
-    if head.head.centre is not None:  # as `veilsum.export.torch.CalibratedHead.forward`
+    constants = {
+        "weights": weights,
+        "bias": bias,
+        "shortest": np.array(_LENGTH_MIN),
+        "smallest": np.array(_PEAK_MIN),
+        "last": np.array([-1]),
+    }
+    direction = "scaled"
+    nodes = [
+        helper.make_node("Abs", ["features"], ["magnitudes"]),
+        helper.make_node("ReduceMax", ["magnitudes", "last"], ["peak"], keepdims=1),
+        helper.make_node("Max", ["peak", "smallest"], ["scale"]),
+        helper.make_node("Div", ["features", "scale"], [direction]),
+    ]
+    if head.head.centre is not None:
         constants["centre"], direction = head.head.centre, "centred"
-        nodes = [
-            helper.make_node("ReduceL2", ["features", "last"], ["length"], keepdims=1),
+        nodes += [
+            helper.make_node("ReduceL2", ["scaled", "last"], ["length"], keepdims=1),
             helper.make_node("Mul", ["length", "centre"], ["shift"]),
-            helper.make_node("Sub", ["features", "shift"], [direction]),
+            helper.make_node("Sub", ["scaled", "shift"], [direction]),
         ]
     nodes += [
         helper.make_node("ReduceL2", [direction, "last"], ["norm"], keepdims=1),

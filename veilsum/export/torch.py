@@ -49,6 +49,8 @@ class CalibratedHead(nn.Linear):
         """Logits of features (…, dim), in their type; lengths are taken in float32 at least."""
         # float16 overflows at 65,504
         wide = features if features.dtype == torch.float64 else features.to(torch.float32)
+        # By the largest number first: squares of huge and of tiny ones over- and underflow. A row of zeros stays one.
+        wide = wide / wide.abs().amax(-1, keepdim=True).clamp(min=1e-37)
         centre = self.centre
         if centre is not None:
             # (z/‖z‖ − m)·‖z‖, so that a row of zeros stays one
