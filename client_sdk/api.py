@@ -19,6 +19,7 @@ from veilsum.protocol.messages import (
     Disclosure,
     Enrolment,
     Evictions,
+    Manifest,
     Message,
     Opening,
     Pairing,
@@ -139,6 +140,10 @@ class Reads:
 
     def fetch_cohort(self, cohort: str, after: int | None = None) -> Flow[rest.CohortView]:
         return self._get_model(rest.CohortView, rest.COHORT_PATH.format(cohort=cohort), after)
+
+    def fetch_manifest(self, cohort: str) -> Flow[Manifest]:
+        """Fetch a formed cohort's members and quorum."""
+        return Manifest.from_bytes((yield from self._get_body(rest.MANIFEST_PATH.format(cohort=cohort))))
 
     def fetch_round(self, round_id: str, after: int | None = None) -> Flow[rest.RoundView]:
         return self._get_model(rest.RoundView, rest.ROUND_PATH.format(round_id=round_id), after)

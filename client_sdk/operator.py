@@ -16,7 +16,7 @@ from client_sdk.transport import BlockingDriver, ClientCertificate, blocking_met
 from veilsum.protocol import rest
 from veilsum.protocol.audit import AuditPage
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Chain, Lost, Manifest, Roster, Study
+from veilsum.protocol.messages import Chain, Lost, Roster, Study
 from veilsum.protocol.record import CombinedRecord, CombineRequest
 from veilsum.protocol.request_signature import ADMIN_KEYID
 from veilsum.protocol.rest import NewToken, PreflightView, TokenList, TokenRequest, TokenView
@@ -80,6 +80,7 @@ class Operator:
     canaries = blocking_method(Reads.fetch_canaries)
     runs = blocking_method(Reads.fetch_runs)
     cohort = blocking_method(Reads.fetch_cohort)
+    manifest = blocking_method(Reads.fetch_manifest)
     round = blocking_method(Reads.fetch_round)
     opening = blocking_method(Reads.fetch_opening)
     material = blocking_method(Reads.fetch_material)
@@ -177,10 +178,6 @@ class Operator:
     def site_reports(self, cohort: str) -> rest.SitesView:
         """Fetch what the sites of a rehearsal reported last."""
         return self._request_model(rest.SitesView, Request("GET", rest.SITES_PATH.format(cohort=cohort)))
-
-    def manifest(self, cohort: str) -> Manifest:
-        """Fetch a formed cohort's members and quorum, unverified."""
-        return Manifest.from_bytes(self._call_api(Request("GET", rest.MANIFEST_PATH.format(cohort=cohort))))
 
     def chain(self, federation: str) -> Chain:
         """Fetch all ended attempts, oldest first, unverified."""

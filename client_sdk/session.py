@@ -21,7 +21,17 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Closed, EnrolmentPhase, History, MemberPhase, Ready
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import NO_REASON, Certificate, Link, Lost, Message, Roster, Study, Survivor
+from veilsum.protocol.messages import (
+    NO_REASON,
+    Certificate,
+    Link,
+    Lost,
+    Manifest,
+    Message,
+    Roster,
+    Study,
+    Survivor,
+)
 from veilsum.protocol.periods import PeriodKind, kind_of_period
 from veilsum.protocol.rest import ROUND_ENDINGS, RoundView, SiteReport, round_name
 from veilsum.protocol.study import Content, read_content
@@ -323,19 +333,15 @@ class Session:
         """Return the end of an attempt that this member did not open; None if its cohort formed without this member."""
         try:
             if isinstance(phase, EnrolmentPhase):
-                cards = yield from self.coordinator.fetch_cards(link.cohort, self.member)
-                roster, study, manifest = phase.roster, phase.study, phase.check_shown(cards)
+                roster, study, manifest = phase.roster, phase.study, (yield from self._fetch_manifest(phase))
             else:
                 ready = ready_of(phase)
                 roster, study, manifest = ready.roster, ready.study, ready.manifest
-        except PeerFault as fault:
-            if (fault.cause, fault.parties) == (Cause.UNKNOWN_MEMBER, (self.member,)):
-                return None
-            raise self.outcome_missing(link.context, fault) from fault
-        try:  # in a cohort whose cards it knows it is a member, whatever the coordinator says
             opening = yield from self.coordinator.fetch_opening(round_name(link.context))
             attempt = Attempt(roster, study, manifest, opening)
             attempt.check_context(link.context, "coordinator")
+            if self.member not in manifest.members:
+                return None
             document = yield from self.coordinator.fetch_closing(link.context, self.policy.federation.hex())
             attempt.check_closing(document)
         except PeerFault as fault:
@@ -345,6 +351,19 @@ class Session:
                 link.context, PeerFault(Cause.CERTIFICATE_INVALID, "its history names another end")
             )
         return document
+
+    def _fetch_manifest(self, phase: EnrolmentPhase) -> Flow[Manifest]:
+        """Fetch the manifest of a cohort that this member sent a card to: with its cards, or alone if it formed without this member.
+
+        The context of an attempt proves the manifest: a coordinator may say of any member that it is unknown.
+        """
+        try:
+            cards = yield from self.coordinator.fetch_cards(phase.card.cohort, self.member)
+        except PeerFault as fault:
+            if fault.cause is not Cause.UNKNOWN_MEMBER:
+                raise
+            return (yield from self.coordinator.fetch_manifest(phase.card.cohort.hex()))
+        return phase.check_shown(cards)
 
     def _ends_certified(self, context: bytes, history: History, shown: Collection[Link] | None) -> bool:
         """Whether an attempt's certificate is its end: by the links shown, or else by the result or counts that this member has."""

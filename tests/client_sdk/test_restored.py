@@ -13,7 +13,7 @@ from client_sdk.reservations import State
 from client_sdk.result import Result
 from client_sdk.store import Store
 from tests.support import refusals
-from tests.support.answers import changed
+from tests.support.answers import changed, message
 from tests.support.answers import refused as refused_with
 from tests.support.consortium import Consortium, unchanged
 from veilsum.protocol.causes import Cause
@@ -164,6 +164,25 @@ def test_a_coordinator_that_denies_the_membership_gets_no_second_sum(
     put_back(consortium, copy)
     second = summed_again(consortium)
     consortium.shows("GET .*/opening", refused_with(Cause.UNKNOWN_MEMBER), [M])
+    fault = refused(consortium, consortium.member(M).contribute(second))
+    assert (fault.cause, fault.parties) == (Cause.OUTCOME_MISSING, ("coordinator",))
+
+
+def test_a_coordinator_that_denies_a_copy_its_cards_gets_no_second_sum(
+    consortium: Consortium, tmp_path: Path
+) -> None:
+    cohort = consortium.open_cohort()
+    enrol_alone(consortium, cohort, "p1")
+    copy = copied(consortium, tmp_path / "copy")
+    consortium.together(consortium.enrolments(cohort))
+    consortium.run(cohort)
+    put_back(consortium, copy)
+    second = summed_again(consortium)
+    consortium.shows(f"GET .*/{cohort}/manifest/{M}", refused_with(Cause.UNKNOWN_MEMBER, M))
+    fault = refused(consortium, consortium.member(M).contribute(second))
+    assert (fault.cause, fault.parties) == (Cause.STATE_RESTORED, (M,))
+    [other] = {*consortium.cohorts} - {cohort}
+    consortium.shows(f"GET .*/{cohort}/manifest", message(consortium.operator.manifest(other)))
     fault = refused(consortium, consortium.member(M).contribute(second))
     assert (fault.cause, fault.parties) == (Cause.OUTCOME_MISSING, ("coordinator",))
 

@@ -43,7 +43,7 @@ def invited(roster: Roster | None = None, study: Study | None = None, **changes:
     return rewritten(lambda shown: {**shown, **named, "cohort": {**shown["cohort"], **changes}})
 
 
-def refused(cause: Cause) -> Answer:
+def refused(cause: Cause, *parties: str) -> Answer:
     """Replace the answer by a refusal."""
-    problem = problem_of(PeerFault(cause))
+    problem = problem_of(PeerFault(cause, parties=parties))
     return lambda _: httpx.Response(problem.status, content=problem.model_dump_json())
