@@ -117,7 +117,7 @@ class Agent:
         self._sent = set[str]()
         """Cohorts that this process has sent a card to."""
         self._followed = set[str]()
-        """Cohorts with a run that was not over when this agent saw it."""
+        """Of the cohorts that this member has sent a card to, those with a run that was not over when this agent saw it."""
         self._ended = False
 
     def next_result(self) -> Flow[Result | None]:
@@ -256,7 +256,8 @@ class Agent:
         """Answer every run that takes cards, and send a card after a yes."""
         yield from self._feed.fetch_runs()
         runs = self._feed.runs.values()
-        self._followed |= {run.cohort for run in runs if not run.over}
+        own = {cohort.hex() for cohort, _ in self._session.store.stored_phases()}
+        self._followed |= {run.cohort for run in runs if run.cohort in own and not run.over}
         for run in runs:
             kind = kind_of_period(run.period)
             meant = kind is PeriodKind.REHEARSAL or self._period in {None, run.period}
@@ -441,7 +442,7 @@ class Agent:
             if held is not None:
                 self._session.give_up_over(held.phase)
         wanted = self._once and self._is_wanted(view.spec.period)
-        if wanted and learned and over and not end.repeatable and view.cohort in self._followed:
+        if wanted and learned and over and not end.repeatable and view.cohort in self._followed | self._sent:
             raise fault
         self._report_detail(str(fault))
         if over:

@@ -436,6 +436,26 @@ def test_a_round_that_ended_without_this_member_asks_nothing_of_it(five: Consort
     assert not [each for each in said if RunEnd.VOIDED.member in each]
 
 
+def test_an_agent_remembers_no_run_that_it_was_only_shown(consortium: Consortium) -> None:
+    cohort, shown = consortium.enrol(), list[str]()
+
+    def others(view: Any) -> Any:
+        [run] = view["runs"]
+        shown.append(f"{len(shown):064x}")
+        return {**view, "revision": len(shown), "runs": [run, {**run, "cohort": shown[-1]}]}
+
+    consortium.shows(".*/runs", rewritten(others))
+    consortium.holds = False
+    agent = consortium.member("member-0").make_agent(consortium.records("member-0"))
+    steps = consortium.steps(consortium.open["member-0"].next_result(agent))
+    while len(shown) < 3:
+        next(steps)
+    steps.close()
+    kept = {each for value in vars(agent).values() if isinstance(value, set) for each in value}
+    assert cohort in kept
+    assert not kept & {*shown}
+
+
 @pytest.mark.parametrize("formed", [False, True])
 def test_an_agent_without_work_says_once_what_it_waits_for(consortium: Consortium, *, formed: bool) -> None:
     """A run that takes cards, or the operator of a formed cohort."""
