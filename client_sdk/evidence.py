@@ -54,6 +54,11 @@ class Evidence(Struct):
         return Attempt(self.roster, self.study, self.manifest, self.opening)
 
     @property
+    def ends_run(self) -> bool:
+        """Whether the run ends with this attempt's step."""
+        return self.attempt.repeats or self.attempt.spec.ends_run
+
+    @property
     def header(self) -> UploadHeader | None:
         """The upload's header; None if it sent none."""
         return self.headers[0] if self.headers else None

@@ -202,8 +202,7 @@ class Result(PublishedHead):
     @property
     def last(self) -> bool:
         """Whether the run ends with this step."""
-        repeated = self.evidence.manifest.repeats != NO_CONTEXT
-        return repeated or self.spec.ends_run
+        return self.evidence.ends_run
 
     @cached_property
     def verdict(self) -> "Verdict | None":

@@ -26,6 +26,7 @@ from tests.support.consortium import NOISY, WITHHOLDING, Consortium
 from tests.support.refusals import refused
 from tests.support.serving import Stage
 from veilsum.calibration.errors import ShapeMismatch
+from veilsum.cli.commands.member import load_unexported
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.rest import RoundView
 from veilsum.protocol.study import DAY_S
@@ -65,6 +66,15 @@ def test_agents_see_a_run_to_its_result(stage: Stage, tmp_path: Path, question: 
     assert {each.record.step for each in results.values()} == {"sum"}
     assert all(each.counted for each in results.values())
     assert next_of(consortium, agents) == dict.fromkeys(consortium.ids)
+
+
+def test_only_a_chains_last_result_is_loaded_to_be_saved(stage: Stage, tmp_path: Path) -> None:
+    consortium = Consortium(stage, tmp_path, question=NOISY)
+    last = next_of(consortium, consortium.agents(), "p1")["member-0"].record.round
+    store = consortium.open["member-0"].session.store
+    [earlier] = (path for path in store.unexported_folders() if path.name != last)
+    (earlier / "record.json").write_text("not read")
+    assert [result.record.round for result in load_unexported(store)] == [last]
 
 
 def agents_of_three_periods(consortium: Consortium) -> dict[str, Agent]:

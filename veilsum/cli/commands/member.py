@@ -393,12 +393,21 @@ def _save_result(store: "Store", result: "Result", folder: Path, read: list[dict
 
 
 def load_unexported(store: "Store") -> "list[Result]":
-    """Load results that were verified but not saved, because this command was killed. Rehearsals are left out: they have no result to keep."""
+    """Load results that were verified but not saved, because this command was killed.
+
+    Rehearsals and earlier steps have no result to keep. They are not loaded: the steps of many noisy runs may take gigabytes.
+    """
     from client_sdk import Result
+    from client_sdk.evidence import Evidence
     from veilsum.protocol.periods import PeriodKind
 
-    found = [Result.load(path) for path in store.unexported_folders() if Result.saved_in(path)]
-    return [result for result in found if result.last and result.spec.kind is not PeriodKind.REHEARSAL]
+    folders = [path for path in store.unexported_folders() if Result.saved_in(path)]
+    found = ((path, Evidence.load(path)) for path in folders)
+    return [
+        Result.load(path)
+        for path, evidence in found
+        if evidence.ends_run and evidence.attempt.spec.kind is not PeriodKind.REHEARSAL
+    ]
 
 
 def _result_folder(result: "Result", folder: Path) -> Path:
