@@ -393,7 +393,8 @@ def _check_url(url: str) -> str:
     try:
         parts = urlsplit(str(url))
         usable = parts.scheme in {"https", "http"} and parts.hostname and parts.port != 0
-    except ValueError:  # its port is no number, or too large
+        httpx.URL(str(url)).host.encode("idna")  # as looking it up does
+    except (ValueError, httpx.InvalidURL):  # port, host or a control character
         usable = False
     if not usable:
         raise Misuse(  # without the url, which may hold a password

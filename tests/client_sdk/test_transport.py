@@ -393,6 +393,12 @@ def test_the_first_failure_stops_the_other_lanes(run: Runner) -> None:
         "https://",
         "https://x:99999",
         "https://x:y",
+        "https://x\r",
+        "https://x..y",
+        "https://.x",
+        "https://xn--a.org",
+        f"https://{'x' * 64}.org",
+        f"https://{'ü' * 64}.org",
     ],
 )
 def test_an_address_has_a_scheme_and_a_host(url: str) -> None:
