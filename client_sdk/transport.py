@@ -126,7 +126,7 @@ class BlockingDriver:
                     return _read_response(answer, body)
             except TimeoutError:
                 return _late_answer(deadline.spent_s)
-            except httpx.RequestError as error:
+            except _FAILURES as error:
                 return _explain_error(error, request, self._way)
 
     def _run_together(self, effect: Together[T]) -> list[T]:
@@ -251,7 +251,7 @@ class AsyncDriver:
                 return _read_response(answer, body)
         except TimeoutError:
             return _late_answer(now_s() - begun_s)
-        except (httpx.RequestError, ssl.SSLError) as error:  # anyio passes on what TLS reads
+        except (*_FAILURES, ssl.SSLError) as error:  # anyio passes on what TLS reads
             return _explain_error(error, request, self._way)
 
     async def _run_together(self, effect: Together[T]) -> list[T]:
@@ -327,6 +327,8 @@ _PLAIN_HTTP_REASONS = frozenset(
 """OpenSSL's reasons if the server answers in plain text."""
 _CERTIFICATE_HELP = "pass your PEM file of one, `veilsum --client-cert` or in Python cert="
 _UNSENT_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_FAILURES = (httpx.RequestError, httpx.InvalidURL, UnicodeError)
+"""httpx's errors without an answer. The last two are of an address that an answer redirects to: it is read, though not followed."""
 
 
 def _client_options(url: str, verify: bool | str, cert: ClientCertificate | None) -> dict[str, Any]:  # noqa: FBT001 - as in `make_tls_context`
@@ -488,7 +490,7 @@ def _read_response(answer: httpx.Response, body: BytesIO) -> Response:
     return Response(answer.status_code, headers, body.getvalue())  # which copies nothing
 
 
-def _explain_error(error: httpx.RequestError | ssl.SSLError, request: Request, way: _Way) -> Unreached:
+def _explain_error(error: Exception, request: Request, way: _Way) -> Unreached:
     reason = str(error)
     for cause in _list_causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):

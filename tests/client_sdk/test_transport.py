@@ -295,6 +295,12 @@ def test_an_encoded_answer_is_refused_unread(run: Runner, encoding: str) -> None
     assert read == []
 
 
+@pytest.mark.parametrize("location", ["https://xn--a.example.org", "javascript:login()"])
+def test_a_redirect_to_no_address_counts_as_no_answer(run: Runner, location: str) -> None:
+    moved = httpx.Response(302, headers={"location": location})
+    assert run(one(Request("GET", "/")), lambda _: moved).sent
+
+
 HEAD = b"HTTP/1.1 200 OK\r\n"
 HANDSHAKE = drip(b"\x16\x03\x03\x40\x00", b"\0")
 """A record of 16 kB, byte by byte."""
