@@ -130,7 +130,7 @@ class Records:
         return np.array([places.get(label, -1) for label in self.labels.tolist()], np.int64)
 
     def find_usable_rows(self, classes: Sequence[str]) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """Return the labels' places as `indices`, and which rows can be summed, (n,) each."""
+        """Return the labels' places as `index_labels` does, and which rows can be summed, (n,) each."""
         labels = self.index_labels(classes)
         return labels, usable_rows(self.features, labels, len(classes))
 

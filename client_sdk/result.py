@@ -84,7 +84,7 @@ class Result(PublishedHead):
 
     @cached_property
     def material(self) -> Material:
-        """The step's input from earlier steps; none for a judgement, see `shown`. Raises PeerFault(terms-refused) if the file does not hold it."""
+        """The step's input from earlier steps; none for a judgement, see `shown_heads`. Raises PeerFault(terms-refused) if the file does not hold it."""
         if self.spec.judges:
             return {}
         return read_material(self.spec, self.material_file)
@@ -98,7 +98,7 @@ class Result(PublishedHead):
 
     @cached_property
     def judge_figures(self) -> JudgeFigures:
-        """What a judgement says about the heads that it showed, with 95 % intervals. Raises as `shown`."""
+        """What a judgement says about the heads that it showed, with 95 % intervals. Raises as `shown_heads`."""
         tables = read_tables(self.spec.question, self.document_files)
         return judge_tables(self.spec, tables, len(self.summed), self.shown_heads)
 

@@ -48,7 +48,7 @@ def verify_result(result: "Result") -> None:
     8. the digests of the documents, the material and the head's file, then that the head is the study's and scores no class without
        rows (result-mismatch);
     9. the record names a transcript. If it was fetched, it is that one, it replays, and the coordinator broke no rule in it
-       (`client_sdk.evidence.replayed`).
+       (`client_sdk.evidence.replay_with_evidence`).
 
     Only readers of the sums can check that the weights solve them (`verify_sums`). For others the signature shows that the coordinator
     says so, and for which members.
