@@ -56,14 +56,11 @@ class FileShelf(Shelf):
         with tempfile.TemporaryFile(dir=folder) as file:
             self._file = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._file)
-        self._end = 0
 
-    def _write(self, data: bytes) -> int:
-        at, written = self._end, 0
+    def _write(self, at: int, data: bytes) -> None:
+        written = 0
         while written < len(data):
             written += os.pwrite(self._file, memoryview(data)[written:], at + written)
-        self._end += len(data)
-        return at
 
     def _read(self, at: int, size: int) -> bytes:
         return os.pread(self._file, size, at)

@@ -80,17 +80,23 @@ class Shelf(ABC):
     """
 
     def __init__(self) -> None:
-        self._starts = dict[str, int]()
+        self._places, self._end = dict[str, tuple[int, int]](), 0
+        """Where each dealer's announcement begins, and how much room it has there; the end of the last one."""
 
     def store_announcement(self, upload: Upload, trees: Trees) -> None:
-        """Store an announcement, durably if the shelf is durable; it replaces the dealer's earlier one."""
+        """Store an announcement, durably if the shelf is durable; it replaces the dealer's earlier one, in its place if it fits."""
         committed = trees.commitments_of(upload)
         parts = [b"".join(committed.path), committed.commitments]
         for place, row in enumerate(upload.share_rows):
             parts += row, trees.delivery_to(upload, place).encode()
         table = accumulate(map(len, parts), initial=8 * (1 + len(parts)))
         begins = (at.to_bytes(8, "little") for at in table)
-        self._starts[upload.header.member] = self._write(b"".join((*begins, *parts)))
+        content, dealer = b"".join((*begins, *parts)), upload.header.member
+        at, room = self._places.get(dealer, (self._end, 0))
+        if room < len(content):
+            at, room = self._end, len(content)
+        self._write(at, content)
+        self._places[dealer], self._end = (at, room), max(self._end, at + room)
 
     def read_commitments(self, dealer: str) -> Committed:
         """Read the dealer's commitments to its secrets."""
@@ -108,13 +114,13 @@ class Shelf(ABC):
         return self._read_part(dealer, 3 + 2 * place)
 
     def _read_part(self, dealer: str, number: int) -> bytes:
-        start = self._starts[dealer]
+        start, _ = self._places[dealer]
         begin, end = unpack("<QQ", self._read(start + 8 * number, 16))
         return self._read(start + begin, end - begin)
 
     @abstractmethod
-    def _write(self, data: bytes) -> int:
-        """Append `data` and return its position."""
+    def _write(self, at: int, data: bytes) -> None:
+        """Write `data` at a position: over what is there, or at its end."""
 
     @abstractmethod
     def _read(self, at: int, size: int) -> bytes:
@@ -128,10 +134,8 @@ class MemoryShelf(Shelf):
         super().__init__()
         self._data = bytearray()
 
-    def _write(self, data: bytes) -> int:
-        at = len(self._data)
-        self._data += data
-        return at
+    def _write(self, at: int, data: bytes) -> None:
+        self._data[at : at + len(data)] = data
 
     def _read(self, at: int, size: int) -> bytes:
         return bytes(self._data[at : at + size])

@@ -2,8 +2,10 @@
 
 import asyncio
 import ctypes
+import os
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -96,6 +98,36 @@ async def test_announcements_lie_beside_the_database(server: Server, formed: Par
     assert (await formed.play(server, round_id))["state"] == "done"
     await server.tidy(round_id)
     assert blobs.list_names("events") == ()
+
+
+def unnamed_bytes(folder: Path) -> int:
+    """Return the length of this process's open files in a folder that have no name any more."""
+    found = 0
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            target = str(link.readlink())
+            if target.startswith(f"{folder}/") and target.endswith("(deleted)"):
+                found += link.stat().st_size
+    return found
+
+
+async def test_an_announcement_that_the_database_did_not_take_needs_no_more_room(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_id = await formed.open_round(server)
+    database = type(server.coordinator.database)
+    sizes = set[int]()
+
+    async def refuse(*_: object) -> None:
+        raise OSError(os.strerror(28))
+
+    for _ in range(3):
+        with monkeypatch.context() as patched:
+            patched.setattr(database, "_write", refuse)
+            assert (await formed.announce(server, round_id, "m-0")).status_code == 503
+        sizes.add(unnamed_bytes(server.folder))
+    assert (await formed.announce(server, round_id, "m-0")).status_code == 200
+    assert {unnamed_bytes(server.folder)} == sizes != {0}
 
 
 async def test_deliveries_are_read_as_they_are_taken(
