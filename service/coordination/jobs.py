@@ -30,7 +30,7 @@ from veilsum.protocol.counting import CountOutcome
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.opening_rules import count_contexts, next_step
-from veilsum.protocol.rest import round_name
+from veilsum.protocol.rest import join_names, round_name
 from veilsum.protocol.shelf import Announced
 from veilsum.protocol.study import DAY_S
 
@@ -187,6 +187,11 @@ class Jobs:
         if attempt.spec.is_disclosed:
             return await in_blob_thread(solving.publish_counts, round_.id, recovered, pieces, self._blobs)
         counts = await read_counts(self._database, attempt.terms.counts)
+        if missing := set(attempt.terms.counts) - counts.keys():
+            names = join_names(sorted(map(round_name, missing)))
+            raise storage_damaged(
+                f"the coordinator's storage has lost or changed the outcome of {names}, which this step rests on; no member is at fault"
+            )
         material = await self._catalogue.material_of(attempt)
         if material is not None and hashlib.sha256(material).digest() != attempt.terms.material:
             raise storage_damaged(

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 from safetensors.numpy import load
+from sqlalchemy import update
 
 from service.coordination import coordinator
 from service.coordination.documents import DISCLOSURE_DOCUMENT
 from service.coordination.jobs import SWEEP_S
+from service.storage.tables import rounds
 from tests.service.conftest import withholding
 from tests.support.party import COUNTS, WITHHOLDING, Party
 from tests.support.refusals import refusal
-from tests.support.serving import Server
+from tests.support.serving import Server, carry_out
 from tests.support.simulator import After
 from veilsum.protocol import rest
 from veilsum.protocol.messages import Disclosure
@@ -172,6 +174,25 @@ async def test_a_run_is_over_if_its_count_leaves_too_few_members_for_another_ste
     refused = await party.try_round(server)
     assert refusal(refused) == (422, "count-mismatch")
     assert "Nothing was spent" in refused.json()["detail"]
+
+
+async def test_a_sum_whose_count_was_damaged_is_not_signed_without_it(
+    server: Server, counted: Counted
+) -> None:
+    """Members would refuse the record, and the round could not be repeated."""
+    counting, count = counted
+    await counting.count(server, "rows")
+    main = await counting.open_round(server)
+    await counting.play_until(server, main, "revealing")
+    await carry_out(server.coordinator.database, update(rounds).where(rounds.c.id == count).values(final="x"))
+    view = await counting.play(server, main)
+    assert (view["state"], view["fault"]["cause"], view["fault"]["parties"]) == (
+        "failed",
+        "storage-damaged",
+        ["coordinator"],
+    )
+    assert count in view["fault"]["detail"]
+    assert refusal(await server.client.get(f"/v1/rounds/{main}/result")) == (409, "wrong-phase")
 
 
 async def test_a_run_goes_on_under_a_later_version_after_its_disclosures_are_deleted(server: Server) -> None:
