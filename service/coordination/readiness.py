@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete
 
 from service.coordination.coordinator import Coordinator
 from service.storage import audit, migrating
-from service.storage.blobs import in_blob_thread
+from service.storage.blobs import RemovedFolderError, in_blob_thread
 from service.storage.clock import CLOCK_DIFFERENCE_MAX_S, CLOCK_STEP_STANDS_S, Clock
 from service.storage.database import Database
 from service.storage.faults import DamagedRowError
@@ -99,7 +99,7 @@ def checks_of(coordinator: Coordinator, now: Clock) -> dict[str, Check]:
         content = secrets.token_bytes(16)
         try:
             await in_blob_thread(coordinator.blobs.put, name, content)
-        except FileNotFoundError as error:
+        except RemovedFolderError as error:
             raise NotReady("their folder was removed: stop the coordinator, and restore a backup") from error
         try:
             if await in_blob_thread(coordinator.blobs.get, name) != content:

@@ -36,6 +36,10 @@ class DamagedBlobError(Exception):
     """Storage has changed a blob."""
 
 
+class RemovedFolderError(OSError):
+    """The folder of all blobs is not the one of the start: they may come back with it."""
+
+
 class Blobs(ABC):
     """Immutable blobs, named by short paths of our own making such as `round/member/3`.
 
@@ -138,11 +142,14 @@ class FileBlobs(Blobs):
         make_folder(folder)
         self._place = folder.stat()
 
+    def _find_path(self, name: str) -> Path:
+        """Return where a blob or folder belongs. Raises RemovedFolderError: a disk that is away has neither lost nor deleted anything."""
+        if not (self._folder.exists() and os.path.samestat(self._folder.stat(), self._place)):
+            raise RemovedFolderError(errno.ENOENT, "another folder than at the start", str(self._folder))
+        return self._folder / name
+
     def _put(self, name: str, data: bytes) -> None:
-        path = self._folder / name
-        # A removed folder is not created again: that would hide that all blobs are gone.
-        if not os.path.samestat(self._folder.stat(), self._place):
-            raise FileNotFoundError(errno.ENOENT, "another folder than at the start", str(self._folder))
+        path = self._find_path(name)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(path, data)
         # A thread that made one of these folders at the same moment may not have reached its fsync.
@@ -153,14 +160,14 @@ class FileBlobs(Blobs):
         self._durable.update(made)
 
     def _get(self, name: str) -> bytes:
-        return (self._folder / name).read_bytes()
+        return self._find_path(name).read_bytes()
 
     def _read(self, name: str) -> tuple[int, Iterator[bytes]]:
-        path = self._folder / name
+        path = self._find_path(name)
         return path.stat().st_size, _read_pieces(path.open("rb"))
 
     def _delete(self, name: str) -> None:
-        path = self._folder / name
+        path = self._find_path(name)
         if path.is_dir():
             self._durable -= {each for each in tuple(self._durable) if f"{each}/".startswith(f"{name}/")}
             shutil.rmtree(path)
@@ -172,7 +179,7 @@ class FileBlobs(Blobs):
         sync_folder(path.parent)
 
     def _names(self, folder: str) -> Iterator[str]:
-        path = self._folder / folder
+        path = self._find_path(folder)
         return filterfalse(is_unfinished, (child.name for child in path.iterdir()) if path.is_dir() else ())
 
     def clear_up(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import literal, text
 
 from service.coordination.readiness import NotReady, Readiness, checks_of
+from service.storage.blobs import RemovedFolderError
 from service.storage.clock import Clock
 from service.telemetry.metrics import READY_GAUGE, REGISTRY, Exposition
 from tests.support.refusals import refusal, refused
@@ -51,7 +52,7 @@ async def test_a_folder_of_blobs_that_was_removed_does_not_come_back(server: Ser
     folder = server.folder / "blobs"
     for remove in (lambda: folder.rename(server.folder / "away"), folder.mkdir):
         remove()
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(RemovedFolderError):
             server.coordinator.blobs.put("round/other", b"content")
         assert await failing(server) == {"blobs"}
 

@@ -1,9 +1,10 @@
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from service.storage.blobs import FileBlobs
+from service.storage.blobs import Blobs, FileBlobs, RemovedFolderError
 from veilsum.protocol.errors import Misuse
 
 
@@ -88,6 +89,30 @@ def test_a_failed_put_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     assert blobs.get("r/1") == b"before"
     assert blobs.list_names("r") == ("1",)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [Blobs.get, Blobs.read, Blobs.delete, Blobs.list_names, lambda blobs, name: blobs.put(name, b"")],
+    ids=["get", "read", "delete", "list", "put"],
+)
+def test_a_folder_that_is_away_has_neither_lost_nor_deleted_anything(
+    tmp_path: Path, use: Callable[[Blobs, str], object]
+) -> None:
+    """A disk was unmounted, and comes back with all blobs."""
+    folder = tmp_path / "blobs"
+    blobs = FileBlobs(folder)
+    blobs.put("r/1", b"x")
+    folder.rename(tmp_path / "away")
+    for name in ("r/1", "r"):
+        with pytest.raises(RemovedFolderError):
+            use(blobs, name)
+    folder.mkdir()
+    with pytest.raises(RemovedFolderError):
+        use(blobs, "r/1")
+    folder.rmdir()
+    (tmp_path / "away").rename(folder)
+    assert blobs.get("r/1") == b"x"
 
 
 @pytest.mark.parametrize(
