@@ -33,6 +33,14 @@ async def find_damaged_blobs(
     database: Database, blobs: Blobs, coordinator: bytes, pause: Pause
 ) -> AsyncIterator[str]:
     """Yield the names of blobs that are lost or not as they were stored. Rounds with damaged rows are left out."""
+    async for name in _list_unsound(database, blobs, coordinator, pause):
+        blobs.note_damage(name)
+        yield name
+
+
+async def _list_unsound(
+    database: Database, blobs: Blobs, coordinator: bytes, pause: Pause
+) -> AsyncIterator[str]:
     after = 0
     query = select(rounds).order_by(rounds.c.number).limit(ROUNDS_AT_ONCE)
     while rows := await database.read_rows(query.where(rounds.c.number > after)):
@@ -42,6 +50,8 @@ async def find_damaged_blobs(
                 _list_ended(blobs, row) if row.final is not None else await _list_live(database, blobs, row)
             )
             async for name in _run_checks(blobs, checks, pause):
+                if row.final is None and not await _is_live(database, row.id):
+                    break  # it has ended meanwhile, and its blobs were deleted
                 yield name
     for checks in (_list_combined(blobs, coordinator), _list_packs(blobs), _list_heads(blobs)):
         async for name in _run_checks(blobs, checks, pause):
@@ -66,7 +76,6 @@ async def _run_checks(blobs: Blobs, checks: Iterator[Check], pause: Pause) -> As
     while (check := await in_blob_thread(next, checks, None)) is not None:
         size, sound = await in_blob_thread(_run_check, blobs, check)
         if not sound:
-            blobs.note_damage(check.name)
             yield check.name
         await pause(size)
 
@@ -89,6 +98,11 @@ def _list_ended(blobs: Blobs, row: Any) -> Iterator[Check]:
         end = RoundEnd.from_row(row)
         for name, digest in Documents(blobs, row.id, end.view, end.record, end.digests).list_blobs():
             yield Check(name, digest)
+
+
+async def _is_live(database: Database, round_id: str) -> bool:
+    query = select(rounds.c.id).where(rounds.c.id == round_id, rounds.c.final.is_(None))
+    return await database.read_row(query) is not None
 
 
 async def _list_live(database: Database, blobs: Blobs, row: Any) -> Iterator[Check]:

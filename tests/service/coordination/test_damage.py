@@ -15,6 +15,7 @@ from service.coordination import jobs, solving, summing
 from service.coordination.documents import Publication
 from service.coordination.jobs import Jobs
 from service.coordination.rounds import LiveRound, Round
+from service.coordination.scrubbing import find_damaged_blobs
 from service.coordination.summing import Memory, Summing, chunk_name
 from service.http.problems import problem_of
 from service.storage import blobs as storage_blobs
@@ -207,6 +208,22 @@ async def test_what_nobody_reads_is_compared_too(server: Server, formed: Party, 
     server.coordinator.scheduler.wake_up()
     names = {blob.name for blob in blobs}
     await wait_until(lambda: not names - set(server.coordinator.list_damaged()))
+
+
+async def test_what_a_round_deletes_at_its_end_is_not_damaged(server: Server, formed: Party) -> None:
+    """The round ends while its announcements are compared."""
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "checking")
+    coordinator, found = server.coordinator, count_damage("document")
+
+    async def end_round(_size: int) -> None:
+        await formed.play(server, round_id)
+        await server.tidy(round_id)
+
+    damaged = find_damaged_blobs(coordinator.database, coordinator.blobs, coordinator.key.public, end_round)
+    assert [name async for name in damaged] == []
+    assert count_damage("document") == found
+    assert coordinator.list_damaged() == ()
 
 
 @pytest.mark.usefixtures("_small")
