@@ -95,13 +95,16 @@ class Blobs(ABC):
 
     @cached_property
     def damaged(self) -> dict[str, None]:
-        """Names of the blobs that were found damaged or lost, and not yet sound again."""
+        """Names of the blobs that were found damaged or lost, and are not yet sound again or deleted."""
         return {}
 
     def delete(self, name: str) -> None:
         """Remove a blob, or all blobs in a folder without writers; a missing one is fine."""
         with measure_operation("delete"):
             self._delete(check_name(name))
+        for each in tuple(self.damaged):
+            if f"{each}/".startswith(f"{name}/"):
+                self.damaged.pop(each, None)
 
     def list_names(self, folder: str) -> tuple[str, ...]:
         """List what lies directly in a folder."""

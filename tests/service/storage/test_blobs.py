@@ -115,6 +115,16 @@ def test_a_folder_that_is_away_has_neither_lost_nor_deleted_anything(
     assert blobs.get("r/1") == b"x"
 
 
+def test_a_damaged_blob_that_is_deleted_is_damaged_no_more(tmp_path: Path) -> None:
+    blobs = FileBlobs(tmp_path)
+    for name in ("r/1", "r/2", "rs/1"):
+        blobs.note_damage(name)
+    blobs.delete("r/1")
+    assert list(blobs.damaged) == ["r/2", "rs/1"]
+    blobs.delete("r")
+    assert list(blobs.damaged) == ["rs/1"]
+
+
 @pytest.mark.parametrize(
     "name", ["", "/", "a//b", "../a", "a/..", "a/.b", ".", "a/b\0", "a\\b", "a b", "ä", "a/" + "b" * 129]
 )
