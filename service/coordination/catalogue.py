@@ -25,6 +25,7 @@ from service.coordination.runs import Runs
 from service.coordination.shown_heads import read_heads
 from service.coordination.standing import RoundEnd, Standing, read_view
 from service.coordination.summing import Memory
+from service.http.metering import in_thread
 from service.http.problems import not_found
 from service.storage.blobs import Blobs, in_blob_thread
 from service.storage.database import Database
@@ -313,14 +314,14 @@ class Catalogue:
                 self._add_live(round_, cohort)
             else:
                 with self._database.quarantine.quarantine_errors(f"round {row.id}"):
-                    view = await asyncio.to_thread(read_view, row.id, row.final)
+                    view = await in_thread(read_view, row.id, row.final)
                 cohort.note_round(Brief.of_view(view))
         self._wake()
 
     async def _load_live(self, row: Row[Any], cohort: Cohort, not_before_s: float) -> LiveRound:
         """Load a round that was live when its row was read; deadlines that passed meanwhile are postponed a little for members."""
         await cohort.refresh()
-        opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
+        opening = await in_thread(Opening.from_bytes, row.opening)
         attempt = Attempt(cohort.roster, cohort.enrolling.study, cohort.formed_manifest(), opening)
         _check_stored(row, attempt)
         round_ = await self._make_live(attempt, cohort, row.opened_s, not_before_s)
@@ -330,7 +331,7 @@ class Catalogue:
     async def _make_live(
         self, attempt: Attempt, cohort: Cohort, opened_s: float, not_before_s: float = 0.0
     ) -> LiveRound:
-        transcript = await asyncio.to_thread(Transcript.begin, attempt, cohort.cards)
+        transcript = await in_thread(Transcript.begin, attempt, cohort.cards)
         contexts = earlier_contexts(attempt)
         earlier = tuple([SurvivorSet(await read_survivors(self._database, each)) for each in contexts])
         phase = Collecting.begin(attempt, opened_s, earlier, FileShelf(self._folder))
@@ -344,11 +345,11 @@ class Catalogue:
         assert formed is not None
         roster = await self._federations.read_roster(row.federation, formed.roster_number)
         study = await self._federations.read_study(row.federation, formed.study)
-        manifest = await asyncio.to_thread(Manifest.from_bytes, formed.manifest)
-        opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
+        manifest = await in_thread(Manifest.from_bytes, formed.manifest)
+        opening = await in_thread(Opening.from_bytes, row.opening)
         attempt = Attempt(roster, study, manifest, opening)
         _check_stored(row, attempt)
-        end = await asyncio.to_thread(RoundEnd.from_row, row)
+        end = await in_thread(RoundEnd.from_row, row)
         round_ = EndedRound(self._blobs, attempt, row.opened_s, end)
         self.rounds.put_object(round_)
         if not row.cleared:

@@ -12,6 +12,7 @@ from service.coordination.cohorts import cohort_state
 from service.coordination.federations import Federations
 from service.coordination.journal import read_counts
 from service.coordination.watch import Watch
+from service.http.metering import in_thread
 from service.storage.database import Database
 from service.storage.faults import log_errors
 from service.storage.tables import cohorts, links, lost_contexts, rounds, studies
@@ -128,7 +129,7 @@ class Runs:
             return shown, contents.keys() == bodies.keys()
 
         with self._database.quarantine.quarantine_errors(f"runs of federation {federation}"):
-            return await asyncio.to_thread(read)
+            return await in_thread(read)
 
 
 def _shown_until(row: Row[Any], content: Content, ended: Container[str | None]) -> float:

@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 from service.coordination.catalogue import Catalogue
 from service.coordination.changes import CHANGES_POLL_S, ChangeFeed
 from service.coordination.standing import read_view
+from service.http.metering import in_thread
 from service.storage.database import Database
 from service.storage.faults import log_errors
 from service.storage.tables import rounds
@@ -89,4 +90,4 @@ class Summaries:
                     uploaded |= dict.fromkeys(view.uploaded, (view.round, row.opened_s))
             return RoundHistory(rows[-1].number, uploaded)
 
-        return await asyncio.to_thread(read) if rows else None
+        return await in_thread(read) if rows else None

@@ -29,6 +29,7 @@ from tests.support.party import Party
 from tests.support.refusals import refusal
 from tests.support.serving import Ticking, running
 from veilsum.protocol import rest
+from veilsum.protocol.messages import Opening
 
 MEMBER = Caller(Role.MEMBER, "m-0", "ab" * 32)
 HERE = Request({"type": "http", "client": ("192.0.2.1", 1)})
@@ -150,6 +151,27 @@ async def test_whoever_asks_pays_for_the_time_that_its_requests_take(
             member = server.signing("m-0", party.keys["m-0"])
             assert (await ask(member)).status_code == 200
             assert spent(limits, f"member m-0 {party.federation}") >= WORK_S
+
+
+async def test_whoever_asks_for_an_ended_round_pays_for_reading_it(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its opening lists all earlier rounds, and takes 10 ms for each thousand of them."""
+    async with running(tmp_path) as server:
+        await party.begin(server)
+        round_id = await party.done(server)
+        await server.tidy(round_id)
+    read = Opening.from_bytes
+
+    def read_slowly(content: bytes) -> Opening:
+        work()
+        return read(content)
+
+    limits = Limits(CALLER_ALLOWANCE, ADDRESS_ALLOWANCE)
+    async with running(tmp_path, limits=limits) as server, server.anonymous() as nobody:
+        monkeypatch.setattr(Opening, "from_bytes", read_slowly)
+        assert (await nobody.get(f"/v1/rounds/{round_id}")).status_code == 200
+        assert spent(limits, "address 127.0.0.1") >= 0.8 * WORK_S
 
 
 async def test_paths_that_are_none_are_paid_for(tmp_path: Path) -> None:
