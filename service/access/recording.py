@@ -42,7 +42,7 @@ async def record_action(request: Request, outcome: str = DONE_OUTCOME) -> None:
     if outcome == DONE_OUTCOME:
         await audit.record_deed(replace(deed, on=" ".join(filter(None, (deed.on, made)))))
     else:
-        await audit.record_refusal(deed, made)
+        await audit.record_refusal(deed, caller.federation, made)
 
 
 def outcome_of(error: BaseException) -> str:

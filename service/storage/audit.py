@@ -129,30 +129,33 @@ class Audit:
     ) -> None:
         self._database, self._key, self._clock = database, key, clock
         self._batches = Batches(self._append_batch)
-        self._repeats, self._day, self._refusals = dict[tuple[str, ...], Repeats](), 0, Counter[str]()
+        self._repeats, self._day = dict[tuple[str, ...], Repeats](), 0
+        self._refusals = Counter[tuple[str, str]]()
 
     async def record_deed(self, deed: Deed) -> None:
         """Append durably; OSError or SQLAlchemyError if it fails; then the request must not be acknowledged."""
         await self._batches.put_item(deed)
 
-    async def record_refusal(self, deed: Deed, evidence: str = "") -> None:
+    async def record_refusal(self, deed: Deed, federation: str = "", evidence: str = "") -> None:
         """Append a refusal as `record_deed` does, with its evidence. Equal ones within a minute are counted, and written as one entry.
 
-        Beyond a daily quota all refusals of a caller are equal.
+        Beyond a daily quota all refusals of a caller are equal. Those of one name in two federations are two callers.
         """
         now_s, day = self._clock(), int(deed.at_s // DAY_S)
         if day != self._day:
             self._day, self._refusals = day, Counter()
         window_s = REFUSAL_WINDOW_S
         key: tuple[str, ...] = (deed.who, deed.action, deed.on, deed.outcome)
-        if key not in self._repeats and self._refusals[deed.who] >= REFUSALS_PER_DAY:
-            key, window_s, evidence = (deed.who,), QUOTA_WINDOW_S, ""
-            deed = replace(deed, action=f"more than {REFUSALS_PER_DAY} refusals a day", on="")
+        caller = deed.who, federation
+        if key not in self._repeats and self._refusals[caller] >= REFUSALS_PER_DAY:
+            key, window_s, evidence = caller, QUOTA_WINDOW_S, ""
+            on = f"federation={federation}" if federation else ""
+            deed = replace(deed, action=f"more than {REFUSALS_PER_DAY} refusals a day", on=on)
         if (known := self._repeats.get(key)) is not None:
             known.last, known.count = deed, known.count + 1
             return
         self._repeats[key] = Repeats(now_s + window_s, deed)
-        self._refusals[deed.who] += 1
+        self._refusals[caller] += 1
         try:
             await self.record_deed(replace(deed, on=" ".join(filter(None, (deed.on, evidence)))))
         except BaseException:

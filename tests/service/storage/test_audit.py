@@ -136,7 +136,7 @@ async def test_equal_refusals_are_one_entry_and_a_number(server: Server) -> None
     before = await written(server, log)
     same, other = (Deed(1.0, "member m-0", "PUT x", on, "conflict") for on in ("index=1", "index=2"))
     for number in range(500):
-        await log.record_refusal(same, f"signature={number}")
+        await log.record_refusal(same, evidence=f"signature={number}")
     await log.record_refusal(other)
     first = [("PUT x", "index=1 signature=0", "conflict"), ("PUT x", "index=2", "conflict")]
     assert await written(server, log) == [*before, *first]
@@ -163,7 +163,8 @@ async def test_a_caller_s_refusals_have_a_daily_quota(
 
     async def refuse(who: str, many: int, at_s: float = 1.0) -> None:
         for number in range(many):
-            await log.record_refusal(Deed(at_s, who, "PUT x", f"index={number}", "conflict"), "evidence")
+            deed = Deed(at_s, who, "PUT x", f"index={number}", "conflict")
+            await log.record_refusal(deed, evidence="evidence")
 
     await refuse("member m-0", 100)
     await refuse("member m-1", 3)
@@ -175,6 +176,24 @@ async def test_a_caller_s_refusals_have_a_daily_quota(
     assert (await written(server, log))[-1][1:] == ("repeated=94", "conflict")
     await refuse("member m-0", 2, at_s=86_401.0)
     assert [on for _, on, _ in (await written(server, log))[-2:]] == ["index=0 evidence", "index=1 evidence"]
+
+
+async def test_the_quota_of_a_federation_s_admin_is_its_own(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_module, "REFUSALS_PER_DAY", 1)
+    log = Audit(server.coordinator.database, server.coordinator.key, Ticking(0.0))
+    before = len(await written(server, log))
+    for federation in ("ab", "ab", "cd"):
+        for index in range(2):
+            on = f"federation={federation} index={index}"
+            await log.record_refusal(Deed(1.0, "admin", "POST x", on, "conflict"), federation)
+    assert [on for _, on, _ in (await written(server, log))[before:]] == [
+        "federation=ab index=0",
+        "federation=ab",
+        "federation=cd index=0",
+        "federation=cd",
+    ]
 
 
 async def test_what_a_process_has_counted_is_written_at_its_end(tmp_path: Path) -> None:
