@@ -16,6 +16,7 @@ from tests.client_sdk.test_comparison import rare
 from tests.support.cli import CLASSES, PATIENCE_S, PERIOD, TOKEN, Cli, CliConsortium, later, records, threaded
 from veilsum.cli.features import read_records
 from veilsum.cli.judged_report import print_comparison
+from veilsum.cli.remote import open_operator
 
 __all__ = ["rare"]
 
@@ -92,6 +93,17 @@ def test_an_operator_judges_the_newest_head_and_later_another(judged: CliConsort
     page = httpx.get(f"{c.cli.url}/rounds/{results[0].record.round}/result")
     assert page.status_code == 200
     assert page.text.count('<svg class="plot"') == 4
+
+
+def test_run_and_judge_open_nothing_in_a_period_of_the_other(
+    consortium: Callable[..., CliConsortium],
+) -> None:
+    c = consortium(edits=JUDGE_EDITS)
+    for command, period in (("judge", "2026-12"), ("judge", "rehearsal-1"), ("run", "judge-1")):
+        words = ("operator", command, c.study, "--period", period, "--token", TOKEN)
+        assert period in c.cli(*c.cli.at(*words)).error
+    with open_operator(c.cli.url) as client:
+        assert client.runs(c.admin).runs == ()
 
 
 def test_join_and_card_show_what_finds_rare_positives(

@@ -26,6 +26,7 @@ from veilsum.cli import rehearsing
 from veilsum.cli.commands.member import load_unexported
 from veilsum.cli.rehearsing import Rehearsed, rehearse
 from veilsum.cli.running import find_study
+from veilsum.protocol.errors import Misuse
 from veilsum.protocol.rest import CohortView, SitesView
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.study.canaries import CanaryPack
@@ -103,6 +104,13 @@ def hold(
             if (error := each.exception(60)) is not None and not isinstance(error, PeerFault):
                 raise error
     return done
+
+
+def test_a_period_of_records_is_not_rehearsed(rehearsed: Consortium) -> None:
+    for period in ("2026-11", "judge-1"):
+        with pytest.raises(Misuse, match=period):
+            look(rehearsed, period)
+    assert rehearsed.operator.runs(rehearsed.name).runs == ()
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ from safetensors.numpy import load
 from client_sdk.operator import Operator
 from client_sdk.records import Records, select_canaries
 from veilsum.calibration.rows import Floats, unit_directions, with_constant
-from veilsum.cli.running import Following, Told, Waiting, wait_forever
+from veilsum.cli.running import Following, Told, Waiting, check_period, wait_forever
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.periods import PeriodKind
 from veilsum.protocol.request_signature import SIGNATURE_LIFETIME_S
 from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names
 from veilsum.protocol.round_spec import RoundSpec
@@ -74,9 +75,10 @@ def rehearse(
     Enrolment waits for a site as long as a run counts one as present that was not heard from (`compute_presence_s`).
 
     Raises:
-        Misuse: the study names no canary pack.
+        Misuse: the study names no canary pack, or the period is no rehearsal's.
         PeerFault: the coordinator refuses.
     """
+    check_period(period, PeriodKind.REHEARSAL)
     content = read_content(client.study(federation, study.study).content)
     if content.rehearsal is None:
         raise Misuse(

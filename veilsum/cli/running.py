@@ -22,6 +22,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.counting import CountOutcome
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.messages import Link
+from veilsum.protocol.periods import PeriodKind, kind_of_period
 from veilsum.protocol.rest import CohortView, RoundView, StudyView, join_names, round_name
 from veilsum.protocol.study import DISCLOSED_STEPS, Question, read_content
 from veilsum.study.progress import (
@@ -56,6 +57,13 @@ _REFUSED_FOR_NOW = frozenset(
     }
 )
 """Temporary refusals: members are away, or another round is open."""
+
+_FORMS_OF_PERIODS = {
+    PeriodKind.DATA: ("run", "a name such as 2026-11"),
+    PeriodKind.REHEARSAL: ("rehearse", "rehearsal-NAME"),
+    PeriodKind.JUDGE: ("judge", "judge-NAME"),
+}
+"""The operator's command for each kind of period, and how its periods are named."""
 
 T = TypeVar("T")
 
@@ -291,6 +299,15 @@ def find_study(client: Operator, federation: str, wanted: str) -> StudyView:
             f"study {newest.name}, version {newest.version} is revoked, or an earlier study key signed it: publish a later version"
         )
     return newest
+
+
+def check_period(period: str, wanted: PeriodKind) -> str:
+    """Return a command's period. Raises Misuse for one of another kind, in which members would sum other records than the command is for."""
+    if (kind := kind_of_period(period)) is not wanted:
+        raise Misuse(
+            f"--period {period} is for `veilsum operator {_FORMS_OF_PERIODS[kind][0]}`: expected {_FORMS_OF_PERIODS[wanted][1]}"
+        )
+    return period
 
 
 def this_month() -> str:

@@ -34,13 +34,15 @@ def run(connect: Connect, study: StudyName, federation: Federation = None, perio
     You can interrupt the command: started again, it finds the run and continues. Exits with 1 unless there is a result.
     """
     from veilsum.cli.round_view import progress_printer, show_result, show_view
-    from veilsum.cli.running import Following, this_month
+    from veilsum.cli.running import Following, check_period, this_month
+    from veilsum.protocol.periods import PeriodKind
 
+    wanted = check_period(period or this_month(), PeriodKind.DATA)
     with connect(patience_s=MEMBER_RETRY_S) as client:
         found, of = wanted_study(client, study, federation)
         following = Following(client, progress_printer())
         try:
-            view = following.run_study(of, found, period or this_month())
+            view = following.run_study(of, found, wanted)
         except KeyboardInterrupt:
             print_note("The run is interrupted. The same command continues it.")
             raise
@@ -140,15 +142,17 @@ def judge(
         read_study_content,
     )
     from veilsum.cli.round_view import progress_printer, show_view
-    from veilsum.cli.running import Following, this_month
+    from veilsum.cli.running import Following, check_period, this_month
+    from veilsum.protocol.periods import PeriodKind
 
+    wanted = check_period(period or f"judge-{this_month()}", PeriodKind.JUDGE)
     with connect(patience_s=MEMBER_RETRY_S) as client:
         found, of = wanted_study(client, study, federation)
         content = read_study_content(client, of, found)
         heads = read_heads(head) if head else find_heads(client, of, found, content.question)
         shown = encode_heads(content.question, heads)
         following = Following(client, progress_printer(), shown=shown)
-        view = following.run_study(of, found, period or f"judge-{this_month()}")
+        view = following.run_study(of, found, wanted)
         if view.state == "done":
             check_shown(client, view.round, shown)
             figures = read_figures(client, view.round, content)
