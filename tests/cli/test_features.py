@@ -1,6 +1,9 @@
 import gzip
+import io
+import struct
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,24 @@ def write_csv(path: Path) -> None:
     """Write a CSV file like a spreadsheet: with a byte order mark, and the label in any column."""
     rows = (f"{a},{y},{b},{c}\n" for (a, b, c), y in zip(Z, Y, strict=True))
     path.write_text("\ufefff0,label,f1,f2\n" + "".join(rows), "utf-8")
+
+
+def test_a_file_that_may_not_be_read_or_is_too_large_is_not_told_as_damaged(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = io.BytesIO()
+    rows = {"descr": "<f8", "fortran_order": False, "shape": (1 << 50, 8)}
+    np.lib.format.write_array_header_2_0(header, rows)
+    with zipfile.ZipFile(tmp_path / "large.npz", "w") as archive:
+        archive.writestr("features.npy", header.getvalue())
+    assert cli("calibrate", tmp_path / "large.npz").error.startswith("out of memory")
+
+    def refuse(path: Path, *_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    write_csv(tmp_path / "closed.csv")
+    monkeypatch.setattr(Path, "open", refuse)
+    assert cli("calibrate", tmp_path / "closed.csv").error == f"{tmp_path / 'closed.csv'}: Permission denied"
 
 
 FORMS: dict[str, Write] = {
@@ -372,6 +393,11 @@ def made(features: np.ndarray, *names: str) -> Table:
     return Table(features, np.zeros(len(features), int), None, names)
 
 
+_HALF_HEADER = b'{"mean":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}'
+HALF_PRECISION = struct.pack("<Q", len(_HALF_HEADER)) + _HALF_HEADER + bytes(2)
+"""A file of safetensors in a type that numpy lacks."""
+
+
 def test_moments_standardise_and_survive_the_disk(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     features = np.column_stack([rng.normal(5, 2, 200), rng.normal(-1, 1000, 200), np.full(200, 0.1)])
@@ -394,6 +420,9 @@ def test_moments_standardise_and_survive_the_disk(tmp_path: Path) -> None:
         Moments.load_moments(tmp_path / "moments.safetensors")
     with pytest.raises(Misuse):
         Moments.load_moments(tmp_path / "missing")
+    (tmp_path / "half").write_bytes(HALF_PRECISION)
+    with pytest.raises(Misuse, match="half"):
+        Moments.load_moments(tmp_path / "half")
 
 
 def test_calibrate_standardises_tabular_features(cli: Cli) -> None:

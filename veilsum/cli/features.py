@@ -88,6 +88,8 @@ def read_table(path: Path, form: TableFormat = _PLAIN) -> Table:
     Raises:
         Misuse: the format is unknown; the file, an array or a column is missing; a column is repeated, or numbers the rows; an array needs
             unpickling; or `form` has an option that this format lacks.
+        OSError: the file can't be opened.
+        MemoryError: its records don't fit into this machine's memory.
     """
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     kind = "".join(suffixes if suffixes[-1:] == [".gz"] else suffixes[-1:])
@@ -104,12 +106,13 @@ def read_table(path: Path, form: TableFormat = _PLAIN) -> Table:
         raise Misuse(f"--decimal-comma and --encoding are for .csv and .tsv files, not {kind}")
     if not path.is_file():
         raise Misuse(f"{path} does not exist, or is not a file")
+    path.open("rb").close()  # the parsers would take a file that may not be read for a damaged one
     try:
         if read_named is not None:
             return read_named(path, form)
         assert read_arrays is not None
         arrays, names = read_arrays(path)
-    except Misuse:
+    except (Misuse, MemoryError):
         raise
     except CalibrationError as error:
         raise Misuse(f"{path}: {error}") from error

@@ -55,7 +55,7 @@ class Moments:
                 columns = TypeAdapter(tuple[str, ...]).validate_json(
                     (file.metadata() or {}).get("columns", "[]")
                 )
-        except (OSError, SafetensorError, ValidationError) as error:
+        except (OSError, SafetensorError, TypeError, ValidationError) as error:  # TypeError: not numpy's type
             raise Misuse(
                 f"{path} does not hold moments: expected safetensors with mean, scale and, as metadata, JSON columns"
             ) from error
