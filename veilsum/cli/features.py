@@ -114,8 +114,6 @@ def read_table(path: Path, form: TableFormat = _PLAIN) -> Table:
         arrays, names = read_arrays(path)
     except (Misuse, MemoryError):
         raise
-    except CalibrationError as error:
-        raise Misuse(f"{path}: {error}") from error
     except Exception as error:  # each parser has its own errors, which may quote the file
         raise Misuse(
             f"can't read {path} as {path.suffix}: it is damaged, has another format, or holds Python objects "
