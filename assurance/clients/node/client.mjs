@@ -271,12 +271,13 @@ export class Client {
       const [cohort, context, federation] = [link.cohort, link.context, this.federation].map(hex)
       const isFormed = this.member.state.cohorts.get(cohort).phase === 'ready'
       const cards = isFormed ? null : await shown(`/v1/cohorts/${cohort}/manifest/${this.name}`)
-      if (cards === undefined) continue // the coordinator's word that the cohort formed without this member
-      this.member.checkForgotten(link, {
-        cards,
-        opening: await shown(`/v1/rounds/${context.slice(0, 16)}/opening`),
-        closing: await shown(`/v1/contexts/${context}/closing`, { federation }),
-      })
+      const opening = await shown(`/v1/rounds/${context.slice(0, 16)}/opening`)
+      if (cards === undefined) {
+        this.member.checkLeftOut(link, { manifest: await shown(`/v1/cohorts/${cohort}/manifest`), opening })
+      } else {
+        const closing = await shown(`/v1/contexts/${context}/closing`, { federation })
+        this.member.checkForgotten(link, { cards, opening, closing })
+      }
     }
   }
 

@@ -338,6 +338,16 @@ export class Member {
     require_(!set.survivors.some((one) => one.member === this.member), 'state-restored', this.member)
   }
 
+  /** Refuse a link without cards, unless the cohort's manifest, which the context proves, is without this member (RESTORE-3). */
+  checkLeftOut(link, { manifest, opening }) {
+    const { federation } = m.decode(this.state.cohorts.get(hex(link.cohort)).roster, 'Roster')
+    const isLeftOut = () => {
+      const [formed, opened] = [m.decode(manifest, 'Manifest'), m.decode(opening, 'Opening')]
+      return same(m.contextOf(federation, formed, opened).context, link.context) && !formed.members.includes(this.member)
+    }
+    require_(manifest && opening && c.asAny(isLeftOut, 'outcome-missing', COORDINATOR), 'outcome-missing', COORDINATOR)
+  }
+
   /** What follows from cards that are shown for a cohort that the member sent a card to. */
   factsShown(cohort, cards) {
     const { repeats } = cards.manifest

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import test from 'node:test'
 import { serialize } from 'node:v8'
 import { hex, unhex } from '../encoding.mjs'
+import { decode, encode } from '../messages.mjs'
 import { Round } from './stage.mjs'
 
 const CHEATS = { evicted: ['member-4'] }
@@ -35,4 +36,21 @@ test('the keys of a sequence are gone once a certificate has closed it', () => {
     )
   assert.ok(holds(30).every(Boolean))
   assert.ok(!holds(Infinity).some(Boolean))
+})
+
+test('a manifest excuses missing cards if it is without the member and gives the context', () => {
+  const round = new Round('complete')
+  const [{ context }] = round.data.attempts
+  const opening = round.messages.find((bytes) => decode(bytes).type === 'Opening')
+  const { manifest } = round.cards
+  const one = round.member('member-0')
+  const shown = (formed, link = context) =>
+    one.checkLeftOut({ cohort: one.cohort, context: unhex(link) }, { manifest: formed && encode('Manifest', formed), opening })
+  const missing = { cause: 'outcome-missing' }
+  assert.throws(() => shown(manifest), missing)
+  one.member = 'another'
+  shown(manifest)
+  assert.throws(() => shown(null), missing)
+  assert.throws(() => shown(manifest, '02'.repeat(32)), missing)
+  assert.throws(() => shown({ ...manifest, members: manifest.members.slice(1) }), missing)
 })
