@@ -50,6 +50,13 @@ def test_nobody_answers(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert address in as_json["error"]
 
 
+def test_a_doctor_shows_no_password_of_the_address(cli: Cli) -> None:
+    cli.json("member", "new", "own", "--member", "own", "--admin-key", COHORT)
+    said = cli("member", "doctor", "own", "--url", f"http://user:secret@127.0.0.1:{free_port()}")
+    assert said.code == 1
+    assert "secret" not in said.out + said.err
+
+
 def test_authorities(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert verify_argument(None) is True
     status = ("operator", "cohort", "status")

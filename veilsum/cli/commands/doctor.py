@@ -42,7 +42,7 @@ def doctor(
     from client_sdk.policy import Policy
     from client_sdk.transport import BlockingDriver
     from veilsum.cli.features import read_records
-    from veilsum.cli.remote import client_certificate, name_address, verify_argument
+    from veilsum.cli.remote import client_certificate, name_address, shown_address, verify_argument
 
     identity = Identity.load(folder)
     approved = frozenset(read_approvals(identity.folder))
@@ -58,7 +58,7 @@ def doctor(
         print_values({"ok": not failed, "checks": [vars(each) for each in checks]})
     else:
         rows = [{"check": each.name, "": _WORD_OF_OUTCOME[each.ok], "found": each.detail} for each in checks]
-        print_table(f"{identity.member} at {url}", rows)
+        print_table(f"{identity.member} at {shown_address(url)}", rows)
     if failed:
         raise typer.Exit(1)
 
