@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from veilsum.protocol.counting import CountOutcome, withheld_classes
+from veilsum.protocol.errors import Misuse
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
 from veilsum.protocol.opening_rules import next_step
 from veilsum.protocol.round_spec import RoundSpec
@@ -89,6 +90,14 @@ def test_members_with_the_fewest_rows_have_a_sum(members: int, dim: int, classes
     steps = steps_until_sum(content, rows)
     assert steps[0] == COUNT_STEP
     assert steps[-1] == SUM_STEP, steps
+
+
+@pytest.mark.parametrize(("field", "at"), [("name", "notes.name"), ("extractor", "question.extractor")])
+def test_a_quotation_mark_in_a_draft_is_refused_where_it_stands(field: str, at: str) -> None:
+    values: dict[str, Any] = {"name": "ct-2026", "extractor": "ab" * 32, field: 'a "b"'}
+    text = draft_template("s", dim=8, classes=["x", "y"], members=5, today=datetime.now(UTC).date(), **values)
+    with pytest.raises(Misuse, match=at):
+        parse_draft(text, "s")
 
 
 def test_a_class_that_few_members_of_a_draft_hold_is_withheld_and_its_rows_are_counted() -> None:

@@ -50,14 +50,14 @@ _STUDY_TEMPLATE = """\
 # Edit this file, then run: veilsum admin study check {path}
 
 [notes]
-name = "{name}"  # short, a-z 0-9 and "-": pages, files and commands show it
+name = {name}  # short, a-z 0-9 and "-": pages, files and commands show it
 version = 1  # raise it with every change
 purpose = ""  # what the result is for; members read this when they approve
 expires = {expires}  # at most 90 days ahead
 # display = ["Benign", "Malignant"]  # names of the classes for people, in their order
 {reasons}
 [question]
-extractor = "{extractor}"  # SHA-256 of the feature extractor and its preprocessing
+extractor = {extractor}  # SHA-256 of the feature extractor and its preprocessing
 dim = {dim}  # features per record
 {columns}  # a name for each feature: members' tables are then matched by name, in any order
 classes = {classes}  # stable keys; their order is the order of the head's outputs
@@ -158,9 +158,9 @@ def draft_template(
     exact = bool(why_not_listable.strip())
     return _STUDY_TEMPLATE.format(
         path=path,
-        name=name,
+        name=_toml_text(name),
         expires=date.fromordinal(today.toordinal() + 60).isoformat(),
-        extractor=extractor,
+        extractor=_toml_text(extractor),
         dim=dim,
         columns=f"columns = {_toml_list(columns)}" if columns else "# columns = []",
         classes=_toml_list(classes),
