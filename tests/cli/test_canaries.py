@@ -124,6 +124,7 @@ def test_slips_and_inputs_are_matched_by_id(cli: Cli, public: Path, tmp_path: Pa
         ("--slip", "bgr"),
         ("--slip", f"bgr={write_rows(tmp_path / 'few.csv', rows[1:], ids[1:])}"),
         ("--slip", f"B G R={slip}"),
+        ("--slip", f"none={public}"),
         ("--extractor", "json:dumps"),
     ):
         assert cli(*words, *more).error

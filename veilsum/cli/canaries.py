@@ -18,7 +18,7 @@ from veilsum.cli.tables import Array, Table, TableFormat
 from veilsum.protocol.errors import Misuse
 from veilsum.study.canaries import CANARY_PREFIX, CanaryPack
 from veilsum.study.canary_check import measure_slips, suggest_tolerance
-from veilsum.study.canary_slips import PAIR_MARK, image_slips
+from veilsum.study.canary_slips import PAIR_MARK, SAME_MAX, image_slips
 from veilsum.system.files import write_durably
 
 LIST_FILE, TABLE_FILE = "labels.csv", "canaries.csv"
@@ -59,7 +59,12 @@ def pack_of_features(
         slip = standardise_given(_order_rows(Path(file), read_table(Path(file), form), ids))
         changed[name] = slip.order_columns(reference.columns, "those of the reference").features
     labels = [str(label).strip() for label in table.labels.tolist()]
-    return CanaryPack(ids, labels, reference.features, reference.columns, changed, files)
+    made = CanaryPack(ids, labels, reference.features, reference.columns, changed, files)
+    if same := [name for name, change in measure_slips(made).items() if change <= SAME_MAX]:
+        raise Misuse(
+            f"--slip {same[0]}: its features are those of {features}, so no tolerance would find the slip; pass the features that it gives"
+        )
+    return made
 
 
 def pack_of_images(

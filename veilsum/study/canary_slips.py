@@ -22,8 +22,8 @@ Floats = npt.NDArray[np.float64]
 PAIR_MARK = "--"
 """Joins the names of two slips made at once."""
 SLIP_NAME_LENGTH_MAX, SLIPS_MAX = 32, 64
-_SAME_MAX = 1e-6
-"""A slip that changes no row of length 1 by more is left out."""
+SAME_MAX = 1e-6
+"""A slip that changes no row of length 1 by more is too small to be found."""
 
 
 def image_slips(
@@ -60,14 +60,14 @@ def image_slips(
     found |= {name: _run(run, shown) for name, run in runs.items()}
     if tried := [name for name in _RESIZES if name in found]:
         del found[min(tried, key=lambda name: measure(found[name]))]  # the extractor's own, up to rounding
-    found = {name: each for name, each in found.items() if measure(each) > _SAME_MAX}
+    found = {name: each for name, each in found.items() if measure(each) > SAME_MAX}
     for first, second in _list_pairs(found, runs):
         changed = [changes[second](each) for each in shown]
         name = f"{first}{PAIR_MARK}{second}"
         found[name] = (
             _run(runs[first], changed) if first in runs else _run(extract, map(changes[first], changed))
         )
-    return reference, {name: each for name, each in found.items() if measure(each) > _SAME_MAX}
+    return reference, {name: each for name, each in found.items() if measure(each) > SAME_MAX}
 
 
 def _list_pairs(found: Collection[str], runs: Collection[str]) -> list[tuple[str, str]]:
