@@ -94,6 +94,7 @@ def test_a_change_that_is_refused_changes_nothing(words: tuple[str, ...], cli: C
     [
         "{",
         "[]",
+        "[" * 100_000,
         '{"number": 1}',
         f'{{"number": "1", "coordinator": "{KEYS[1]}"}}',
         f'{{"number": 0, "coordinator": "{KEYS[1]}"}}',

@@ -72,7 +72,7 @@ class Draft(BaseModel):
             return cls.parse_draft(
                 json.loads(path.read_text("utf-8"), object_pairs_hook=_refuse_repeats), str(path)
             )
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Misuse(f"{path} is not a roster's draft: {error}") from error
 
     @classmethod
