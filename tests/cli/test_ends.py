@@ -40,6 +40,8 @@ def test_the_admin_closes_a_round_under_an_older_roster(consortium: Make, remote
     remote.json("admin", "roster", c.draft, "--remove", "m2", "--folder", c.folder / "admin")
     remote.operate("admin", "publish", c.roster)
     assert remote(*lost).code == 1  # the newest roster is another one
+    for other in (c.draft, c.study):
+        assert str(other) in remote(*lost, "--roster", other).error
     (c.folder / "first.bin").write_bytes(first)
     assert Roster.from_bytes(first).number == 1
     assert remote.json(*lost, "--roster", c.folder / "first.bin")["state"] == "lost"

@@ -16,7 +16,9 @@ from tests.client_sdk.test_comparison import rare
 from tests.support.cli import CLASSES, PATIENCE_S, PERIOD, TOKEN, Cli, CliConsortium, later, records, threaded
 from veilsum.cli.features import read_records
 from veilsum.cli.judged_report import print_comparison
+from veilsum.cli.judging import read_heads
 from veilsum.cli.remote import open_operator
+from veilsum.protocol.errors import Misuse
 
 __all__ = ["rare"]
 
@@ -122,6 +124,13 @@ def _accuracies(c: CliConsortium, head: Result) -> Iterator[float]:
     for path in c.files:
         data = read_records(path)
         yield head.evaluate(data.features, data.labels)
+
+
+def test_a_file_that_holds_no_head_is_named_and_nobody_is_accused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no head")
+    with pytest.raises(Misuse, match=r"notes\.txt") as refused:
+        read_heads([tmp_path / "notes.txt"])
+    assert "coordinator" not in str(refused.value)
 
 
 def test_a_study_without_a_judge_or_a_head_is_told_so(

@@ -44,8 +44,9 @@ def read_heads(paths: Sequence[Path]) -> list[NamedHead]:
         try:
             found.append(NamedHead(path.name, calibrated_in(path.read_bytes())))
         except (OSError, PeerFault) as error:
+            why = error.detail if isinstance(error, PeerFault) else error  # no party is at fault
             raise Misuse(
-                f"{path} holds no head: {error}; pass weights.safetensors of a saved result"
+                f"{path} holds no head: {why}; pass weights.safetensors of a saved result"
             ) from error
     return found
 

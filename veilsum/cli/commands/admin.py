@@ -274,17 +274,19 @@ def close(
 
     Records that were uploaded to a sum are spent. A count spends nothing.
     """
-    from veilsum.cli.admin import load_admin
+    from veilsum.cli.admin import load_admin, read_signed
     from veilsum.protocol.attempt import Attempt
     from veilsum.protocol.causes import Cause
     from veilsum.protocol.errors import PeerFault
-    from veilsum.protocol.messages import Lost, Roster
+    from veilsum.protocol.messages import Lost, Study
     from veilsum.protocol.rest import ROUND_ENDINGS
     from veilsum.protocol.study import DISCLOSED_STEPS
     from veilsum.study.progress import RunEnd
 
     name, context = names.round_or_context(attempt_id)
-    known = Roster.from_bytes(roster.read_bytes()) if roster else None
+    known = read_signed(roster) if roster else None
+    if isinstance(known, Study):
+        raise Misuse(f"{roster} is a study, expected a signed roster")
     admin = load_admin(folder) if folder is not None else None
     with connect(admin=admin) as client:
         try:
