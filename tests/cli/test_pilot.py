@@ -17,6 +17,7 @@ from veilsum.cli.features import read_table
 from veilsum.cli.head_table import EXACT_RIDGE, NOISY
 from veilsum.cli.round_view import record_values
 from veilsum.cli.tables import Table, TableFormat
+from veilsum.protocol.study import Content
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,24 @@ def test_a_pilot_that_fails_keeps_copies_of_the_records_only_if_asked(
     assert cli(*words).error == "ended"
     assert (tmp_path / "pilot/study.toml").exists()
     assert bool(list(tmp_path.rglob("features.npz"))) == keep
+
+
+def test_a_draft_that_a_pilot_wrote_is_tried_with_its_changes(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def stops(_folder: Folder, content: Content, *_: object) -> None:
+        tried.append(content.notes.name)
+        raise DemoError("enough")
+
+    monkeypatch.setattr(pilot, "run_pilot", stops)
+    words, draft = ("pilot", "--members", 3, "--output", tmp_path / "pilot"), tmp_path / "pilot/study.toml"
+    assert cli(*words).error == "enough"
+    draft.write_text(draft.read_text("utf-8").replace('name = "pilot"', 'name = "second"'), "utf-8")
+    for _ in range(2):
+        assert cli(*words, "--study", draft).error == "enough"
+    assert tried == ["pilot", "second", "second"]
 
 
 def test_a_pilot_compares_heads_on_hold_out_records(cli: Cli, tmp_path: Path) -> None:

@@ -91,7 +91,8 @@ def pilot(
         moments = moments_in(standardise, tables)
         tables = [moments.standardise_table(each) for each in tables]
         extractor = hashlib.sha256(standardise.read_bytes()).hexdigest()
-    folder = Folder.claim_folder(output)
+    inputs = [*(data or ()), *(each for each in (study, standardise, canaries) if each is not None)]
+    folder = Folder.claim_folder(output, inputs)
     draft = study or folder.root / "study.toml"
     records = [*map(make_records, files or tables)]
     if study is None:

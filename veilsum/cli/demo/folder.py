@@ -1,6 +1,7 @@
 """The demo's output folder. A folder that holds anything else is never touched."""
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from veilsum.cli.demo.processes import DemoError
@@ -21,8 +22,8 @@ class Folder:
         self.summary, self.report = self.root / "summary.json", self.root / "report.html"
 
     @classmethod
-    def claim_folder(cls, root: Path) -> "Folder":
-        """An empty folder of the demo's own: a new one, an empty one, or an earlier demo's, which is replaced.
+    def claim_folder(cls, root: Path, inputs: Collection[Path] = ()) -> "Folder":
+        """A folder of the demo's own: a new one, an empty one, or an earlier demo's, which is replaced. Files among `inputs` stay there.
 
         Raises:
             DemoError: it holds something else.
@@ -35,7 +36,7 @@ class Folder:
                 raise DemoError(
                     f"{root} holds files that no demo wrote, which are kept: choose another folder with --output"
                 )
-            _empty_folder(folder.root)
+            _empty_folder(folder.root, {each.parent.resolve() / each.name for each in inputs})
         folder.root.mkdir(parents=True, exist_ok=True)
         # Written first: a run that fails half-way leaves a folder that the next one may replace.
         (folder.root / _MARK_FILE).write_text("Written by `veilsum demo`, which may replace this folder.\n")
@@ -54,9 +55,9 @@ class Folder:
             shutil.rmtree(part, ignore_errors=True)
 
 
-def _empty_folder(root: Path) -> None:
-    for entry in root.iterdir():
+def _empty_folder(root: Path, kept: Collection[Path]) -> None:
+    for entry in root.resolve().iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
-        else:
+        elif entry not in kept:
             entry.unlink()
