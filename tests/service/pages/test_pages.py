@@ -1,7 +1,9 @@
 """Every page without scripts: it renders, has the right content and valid links, and reveals no more than REST."""
 
 import re
+import shlex
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi.routing import APIRoute
+from typer.core import TyperGroup
 
 from service.app import ROUTERS
 from service.coordination.rounds import EndedRound
@@ -16,6 +19,7 @@ from service.pages import reading, rendering
 from service.pages.routes import MEMBER_SILENT_S
 from service.pages.wording import COUNTED_WORDS, STATE_WORDS
 from tests.service.pages.gallery import Gallery, rows, words
+from tests.support.cli import COMMAND
 from tests.support.clients import KEYS
 from tests.support.party import COUNTS, SIX, WITHHOLDING, Party
 from tests.support.serving import TOKEN, Server, running
@@ -68,6 +72,26 @@ async def test_every_page_renders_and_every_link_leads_somewhere(
         due |= {link for link in page.links if link.startswith("/")} - seen
     assert {f"/problems/{cause.value}" for cause in Cause} <= seen
     assert f"/v1/rounds/{gallery.done}/result/weights" in seen
+
+
+async def test_every_command_that_a_page_shows_can_be_run(
+    visitor: httpx.AsyncClient, gallery: Gallery
+) -> None:
+    shown = set[str]()
+    for address in gallery.pages().values():
+        copied = re.findall(r'data-copy="(veilsum [^"]+)"', (await visitor.get(address)).text)
+        shown.update(line for each in copied for line in unescape(each).splitlines())
+    assert any("round combined" in line for line in shown)
+    for line in shown:
+        _, *left = shlex.split(line)
+        parse_command(COMMAND, left)
+
+
+def parse_command(command: Any, left: list[str]) -> None:
+    """Parse the words of a command. Raises UsageError for one that there is not, and for such an option."""
+    with command.make_context("veilsum", left) as context:
+        if isinstance(command, TyperGroup):
+            parse_command(*command.resolve_command(context, [*context._protected_args, *context.args])[1:])
 
 
 async def test_each_page_is_under_the_strict_policy(visitor: httpx.AsyncClient, gallery: Gallery) -> None:
