@@ -196,13 +196,14 @@ async def show_result(request: Request, here: Here, found: TheRound) -> HTMLResp
 async def show_combination(request: Request, combination: CombinationPath, here: Here) -> HTMLResponse:
     """The signed record of combined periods, and how to check it."""
     record = await in_blob_thread(stored_record, combination, here.blobs, here.key.public)
-    study = await here.federations.read_study(record.federation, record.study)
+    content = read_content((await here.federations.read_study(record.federation, record.study)).content)
     return render_page(
         request,
         "combination.html",
         record=record,
+        classes=content.class_names,
         digest=record_digest(record).hex(),
-        public=read_content(study.content).after.readers == "anyone",
+        public=content.after.readers == "anyone",
         federation=await here.federations.read_roster(record.federation),
         **_ridge_choice(record.solution),
     )

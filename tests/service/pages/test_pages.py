@@ -166,6 +166,26 @@ async def test_a_result_names_its_criterion_and_links_only_to_a_head_that_there_
     assert "solved" not in page
 
 
+async def test_results_and_combinations_name_classes_without_records_and_those_withheld(
+    server: Server, visitor: httpx.AsyncClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_ = await server.coordinator.catalogue.find_round(gallery.done)
+    record, where = round_.documents.require_record(), f"combined/{gallery.combination}/record"
+    assert isinstance(round_, EndedRound)
+    changes = {"solution": record.solution.model_copy(update={"empty_classes": (0, 2)}), "withheld": (2,)}
+    monkeypatch.setattr(round_, "_end", replace(round_.position, record=record.model_copy(update=changes)))
+    combined = CombinedRecord.model_validate_json(server.coordinator.blobs.get(where)).model_copy(
+        update=changes
+    )
+    server.coordinator.blobs.put(
+        where, sign_record(combined, server.coordinator.key).model_dump_json().encode()
+    )
+    server.coordinator.changes += 1
+    for address in (f"/rounds/{gallery.done}/result", f"/combinations/{gallery.combination}"):
+        assert "mean nothing: class-0." in words((await visitor.get(address)).text), address
+    assert "Withheld class-2" in words((await visitor.get(f"/combinations/{gallery.combination}")).text)
+
+
 async def test_a_run_that_its_count_ends_says_so_and_a_count_claims_no_head(
     server: Server, visitor: httpx.AsyncClient
 ) -> None:
