@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from service.app import ROUTERS
 from service.coordination.rounds import EndedRound
 from service.pages import reading, rendering
+from service.pages.judging import FigureRow, JudgementPage, place_x, place_y
 from service.pages.routes import MEMBER_SILENT_S
 from service.pages.wording import COUNTED_WORDS, STATE_WORDS
 from tests.service.pages.gallery import Gallery, rows, words
@@ -229,6 +230,17 @@ async def test_class_holders_stand_beside_the_number_needed(
 )
 def test_a_figure_is_written_as_people_write_it_and_never_breaks(number: float | None, shown: str) -> None:
     assert rendering.format_figure(number) == shown.replace(" ", "\N{NARROW NO-BREAK SPACE}")
+
+
+def test_a_judgement_s_page_writes_a_class_as_the_study_does() -> None:
+    figures = tuple(FigureRow(name, "1", "0 to 2", 0) for name in ("accuracy", "recall of ICD C50.1"))
+    judgement = JudgementPage(1, 1, figures, (), (), (), (), ())
+    page = (
+        rendering.template_environment()
+        .get_template("judged.html")
+        .render(judgement=judgement, positive=None, place_x=place_x, place_y=place_y)
+    )
+    assert re.findall(r'<th scope="row">(.*?)</th>', page) == ["Accuracy", "Recall of ICD C50.1"]
 
 
 async def test_a_federation_shows_members_and_runs(
