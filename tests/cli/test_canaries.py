@@ -13,9 +13,11 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from tests.support.cli import CLASSES, DIM, EXTRACTOR, PATIENCE_S, PERIOD, Cli, CliConsortium, records
+from veilsum.cli.canaries import write_inputs
 from veilsum.cli.commands import pilot
 from veilsum.cli.demo.processes import DemoError
 from veilsum.cli.tables import Table
+from veilsum.protocol.errors import Misuse
 from veilsum.study.canaries import CanaryPack
 
 Make = Callable[..., CliConsortium]
@@ -99,6 +101,18 @@ def test_a_pack_of_a_table_goes_from_the_admin_to_the_members(
     assert printed["m0"]["read"][0]["canaries"] == COUNT
     checks = remote.json(*remote.at("member", "doctor", name))["checks"]
     assert [each["ok"] for each in checks if each["name"] == approval["name"]] == [True]
+
+
+def test_inputs_replace_no_file_that_a_folder_has(tmp_path: Path) -> None:
+    pack = CanaryPack(["canary-0"], ["x"], np.ones((1, DIM)), inputs={"canary-0.png": b"public"})
+    (tmp_path / "labels.csv").write_text("id,label\nours,x\n")
+    with pytest.raises(Misuse, match=r"labels\.csv"):
+        write_inputs(pack, tmp_path)
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [
+        ("labels.csv", "id,label\nours,x\n")
+    ]
+    for _ in range(2):
+        write_inputs(pack, tmp_path / "new")
 
 
 def test_slips_and_inputs_are_matched_by_id(cli: Cli, public: Path, tmp_path: Path) -> None:

@@ -111,12 +111,16 @@ def is_archive(path: Path) -> bool:
 
 
 def write_inputs(pack: CanaryPack, folder: Path) -> None:
-    """Write a pack's inputs, with a list of ids and labels."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in pack.inputs.items():
-        write_durably(folder / name, content)
+    """Write a pack's inputs, with a list of ids and labels. Raises Misuse if another file has one of their names."""
     rows = [("id", "label"), *zip(pack.ids, pack.labels, strict=True)]
-    write_durably(folder / LIST_FILE, _csv_text(rows))
+    files = {folder / name: content for name, content in pack.inputs.items()}
+    files[folder / LIST_FILE] = _csv_text(rows)
+    for path, content in files.items():
+        if path.exists() and path.read_bytes() != content:
+            raise Misuse(f"{path} exists, and is another file: choose a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, content in files.items():
+        write_durably(path, content)
 
 
 def describe_pack(pack: CanaryPack) -> dict[str, Any]:
