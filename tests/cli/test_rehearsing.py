@@ -21,13 +21,13 @@ from client_sdk.store import Store
 from client_sdk.transport import BlockingDriver
 from tests.client_sdk.conftest import closed, stage
 from tests.support.consortium import CLASSES, DIM, NOISY, WITHHOLDING, Consortium, Tap
-from tests.support.serving import Stage
+from tests.support.serving import Line, Stage
 from veilsum.cli import rehearsing
 from veilsum.cli.commands.member import load_unexported
 from veilsum.cli.rehearsing import Rehearsed, rehearse
 from veilsum.cli.running import find_study
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.rest import CohortView, SitesView
+from veilsum.protocol.rest import CohortView, Scope, SitesView, TokenRequest
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.study.canaries import CanaryPack
 from veilsum.study.vectors import compute_vector
@@ -157,6 +157,17 @@ def test_each_step_of_sites_that_agree_is_checked_against_the_reference(
     found = look(rehearsed)
     assert (found.ok, found.exact) == (False, True)
     assert ("could hide" in found.check) == ("noise" in question)  # differences up to the tolerance may grow
+
+
+def test_an_operator_that_may_not_read_sums_sees_the_sites_all_the_same(rehearsed: Consortium) -> None:
+    request = TokenRequest(name="night shift", scopes=frozenset({Scope.ROUNDS}))
+    secret, line = rehearsed.operator.new_token(request).secret, Line(rehearsed.stage)
+    rehearsed.operator = Operator(
+        rehearsed.stage.url, secret, driver=BlockingDriver(rehearsed.stage.url, transport=line)
+    )
+    done = hold(rehearsed)
+    assert [each.ok for each in done.rows] == [True] * 4
+    assert (done.ok, done.exact, "'sums'" in done.failure) == (False, None, True)
 
 
 @pytest.mark.parametrize("rehearsed", [6], indirect=True)

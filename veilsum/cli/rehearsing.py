@@ -40,9 +40,9 @@ class Rehearsed:
     Attributes:
         rows: of all sites.
         view: of the last round; None if no step was opened.
-        failure: why there was no sum; empty if there was.
+        failure: why there was no sum, or none that could be compared; empty otherwise.
         check: how the sum compares with the reference, for people.
-        exact: whether it is the members' number times the reference, within the tolerance; None without a sum.
+        exact: whether it is the members' number times the reference, within the tolerance; None if none was compared.
     """
 
     rows: tuple[SiteRow, ...]
@@ -121,7 +121,15 @@ def rehearse(
         return Rehearsed(rows, last, _explain_failure(cohort, last) or failure, "", None)
     done = [each for name in cohort.rounds if (each := client.round(name)).state == "done"]
     sums = [each for each in done if each.spec.step not in DISCLOSED_STEPS]
-    return Rehearsed(rows, view, "", *_check_sums(client, content, pack, sums))
+    try:
+        check, exact = _check_sums(client, content, pack, sums)
+    except PeerFault as fault:
+        if fault.cause is not Cause.FORBIDDEN:
+            raise
+        return Rehearsed(
+            rows, view, f"The sum was not compared: {fault.detail}. Nothing was spent.", "", None
+        )
+    return Rehearsed(rows, view, "", check, exact)
 
 
 def _explain_failure(cohort: CohortView, last: RoundView | None) -> str:
