@@ -130,27 +130,28 @@ class Stage:
 def deliver(stage: Stage, data: bytes, tally: Tally, *, resigned: bool) -> Any:
     """Put `data` into the stage's phase; return the next phase and messages if it was accepted and changed something."""
 
-    def receive() -> tuple[Message, Any]:
-        message = parse_message(data)
-        if encode(message) != data:
-            tally.violation(f"{stage.name}: decodes, but is encoded otherwise", data)
-        return message, stage.admit(message)
+    parsed = list[Message]()
+
+    def receive() -> Any:
+        parsed.append(parse_message(data))
+        return stage.admit(parsed[0])
 
     form = type(stage.message).__name__
     tally.messages[form] += 1
     tally.resigned[form] += resigned
     tally.delivered += 1
-    taken = tally.call(stage.name, data, receive, (PeerFault,))
-    if taken is None:
+    result = tally.call(stage.name, data, receive, (PeerFault,))
+    if parsed and encode(parsed[0]) != data:
+        tally.violation(f"{stage.name}: decodes, but is encoded otherwise", data)
+    if result is None:
         return None
-    message, result = taken
     after = phase_of(result)
     if after is stage.phase or after == stage.phase:
         tally.causes["no-change"] += 1
         return None
     tally.causes["accepted"] += 1
     if after != phase_of(stage.after):
-        for what in forgeries(stage, message):
+        for what in forgeries(stage, parsed[0]):
             tally.violation(f"{stage.name}: accepted {what}", data, key=f"{stage.name}: {what}")
     if isinstance(after, MemberPhase) and load_phase(after.to_bytes()) != after:
         tally.violation(f"{stage.name}: a phase that storage changes", data)
