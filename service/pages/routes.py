@@ -348,7 +348,7 @@ async def answers_by_phase(found: Round) -> reading.Answers | None:
     if found.end is None:
         return await in_thread(reading.answers_of, found)
     answers = _answers.get(found)
-    if answers is None:  # not read yet, or its transcript was damaged and may have been restored since
+    if answers is None:  # not read yet, or found damaged then: its transcript may have been restored since
         answers = await in_blob_thread(reading.answers_of, found)
         if answers is not None:
             _answers[found] = answers

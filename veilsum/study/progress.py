@@ -55,7 +55,7 @@ def format_utc(moment_s: float) -> str:
 
 
 def explain_missing_end(context: bytes, detail: str, latest_end_s: int | None) -> str:
-    """Tell a member what to do if the coordinator does not show how an attempt ended. `latest_end_s` is None if it is not known."""
+    """Say what a member can do if the coordinator does not show how an attempt ended; `latest_end_s` is None if unknown."""
     when = "" if latest_end_s is None else f", {format_utc(latest_end_s)}"
     return (
         f"the coordinator does not show how round {round_name(context)} ended ({detail}). This member is in its cohort, and opens no other "
