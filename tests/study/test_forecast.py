@@ -173,6 +173,24 @@ def test_a_study_that_can_not_end_in_a_head_is_not_signed(question: dict[str, An
     check_signable(study(**{**question, "records": {**question["records"], "most": least}}), NOW_S)
 
 
+@pytest.mark.parametrize("kinds", [("ffc",), ("random-features",), ("ffc", "random-features")], ids="+".join)
+@pytest.mark.parametrize("ring_bits", [32, 48])
+def test_a_ridge_that_rounding_outweighs_is_not_signed(ring_bits: int, kinds: tuple[str, ...]) -> None:
+    statistics = [
+        {"kind": kind, "size": 64, "bandwidth": 1.0} if kind == "random-features" else {"kind": kind}
+        for kind in kinds
+    ]
+    values = whole(statistics=statistics, ring_bits=ring_bits, records=records(400, 4_000))
+    bits = content_of(values).question.scale
+    errors = np.random.default_rng(0).uniform(-0.5, 0.5, (20, 12, 16, 16)).sum(axis=1) * 2.0**-bits
+    mirrored = np.tril(errors) + np.swapaxes(np.tril(errors, -1), 1, 2)
+    scale = 4.0 if "random-features" in kinds else 1.0  # of a quarter of the random features
+    norm = scale * np.linalg.norm(mirrored, 2, axis=(1, 2)).max()
+    with pytest.raises(Misuse, match=r"after\.ridge is .*, rounding outweighs"):
+        check_signable(content_of({**values, "after": {**values["after"], "ridge": float(norm)}}), NOW_S)
+    check_signable(content_of({**values, "after": {**values["after"], "ridge": float(4 * norm)}}), NOW_S)
+
+
 def test_the_admin_s_page_shows_what_is_printed() -> None:
     content = drafted(4, 512, 2)
     section = explain_forecast(content, forecast_study(content))

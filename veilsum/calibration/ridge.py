@@ -230,6 +230,11 @@ def smallest_ridge(dim: int, members: int, scale_bits: int) -> float:
     return 2 * (math.sqrt(dim) + 2) * math.sqrt(members / 12) * 2.0**-scale_bits / _PROMISED_ERROR
 
 
+def definite_ridge(dim: int, members: int, scale_bits: int) -> float:
+    """The smallest λ that is safe beside negative eigenvalues of rounding: twice the norm of the sum's error. Arguments as `smallest_ridge`."""
+    return 2 * _PROMISED_ERROR * smallest_ridge(dim, members, scale_bits)
+
+
 def weights_error_bound(
     weights: Floats, ridge: float, *, members: float, scale_bits: int, smallest_eigenvalue: float = 0.0
 ) -> float:
@@ -269,9 +274,8 @@ class Rounding:
     def ridges_for(self, statistics: FFCStatistics, *, scale: float = 1.0) -> Sequence[float]:
         """The λ to compare, if the rounded V was scaled by a factor: all at least twice the error's norm, so that V + λI stays definite."""
         width = len(statistics.V)
-        smallest = scale * smallest_ridge(width, self.members, self.bits)
-        if not self.promised:
-            smallest *= 2 * _PROMISED_ERROR
+        least = smallest_ridge if self.promised else definite_ridge
+        smallest = scale * least(width, self.members, self.bits)
         grid: list[float] = default_grid(statistics.records, width).tolist()
         return [ridge for ridge in grid if ridge >= smallest] or [smallest]
 

@@ -13,6 +13,7 @@ from statistics import median_low
 
 import numpy as np
 
+from veilsum.calibration.ridge import definite_ridge
 from veilsum.calibration.sparse_columns import HOLDERS_MIN, entries_suffice
 from veilsum.protocol.counting import CLASSES_MIN, check_counts, withheld_classes
 from veilsum.protocol.errors import Misuse, PeerFault
@@ -163,13 +164,16 @@ def forecast_study(content: Content, rows: int | None = None) -> Forecast:
     )
 
 
-def check_head_possible(question: Question) -> None:
-    """Refuse an exact study whose records.most is so small that no run can end in a head (study-refused).
+def check_head_possible(content: Content) -> None:
+    """Refuse an exact study no run of which can end in a head (study-refused).
 
-    Either no member's rows can pass SELECT-4, or all members together can't hold two classes often enough.
+    With a small records.most, no member's rows can pass SELECT-4, or all members together can't hold two classes often enough. With a small λ,
+    rounding decides the head, and readers may refuse it (RESULT-10).
     """
+    question = content.question
     if question.noise is not None:
         return
+    _check_ridge_outweighs_rounding(content)
     most = question.records.most
     if (needed := _rows_of_member(question)) > most:
         raise study_fault(
@@ -184,6 +188,27 @@ def check_head_possible(question: Question) -> None:
             f"question.records.most is {most}: a head needs {CLASSES_MIN} classes, each held by {floor} members with {held} rows of it, and "
             f"there are at most {question.members_max} members; take at least {classes * held}"
         )
+
+
+def _check_ridge_outweighs_rounding(content: Content) -> None:
+    question, given = content.question, content.after.ridge
+    if given == "gcv":
+        return
+    members, bits = question.members_max, question.scale
+    for statistic in question.statistics:
+        match statistic.kind:
+            case "ffc":
+                least = definite_ridge(question.dim + question.constant, members, bits)
+            case "random-features":
+                # Of a quarter of the features, rows are scaled to length 1, which scales their rounding as well.
+                least = 4 * definite_ridge(statistic.size // 4, members, bits)
+            case "ccvr":
+                continue
+        if given < least:
+            raise study_fault(
+                f"after.ridge is {given:g}: in a ring of {question.ring_bits} bits, rounding outweighs a λ below {least:.2g}; take a larger one, "
+                'or "gcv"'
+            )
 
 
 def explain_forecast(content: Content, forecast: Forecast) -> Section:
@@ -216,10 +241,11 @@ def _find_largest_dim(content: Content) -> int:
 
     def is_dim_refused(dim: int) -> bool:
         question = content.question.model_copy(update={"dim": dim, "columns": ()})
-        if next(list_broken_rules(content.model_copy(update={"question": question})), None) is not None:
+        wider = content.model_copy(update={"question": question})
+        if next(list_broken_rules(wider), None) is not None:
             return True
         try:
-            check_head_possible(question)
+            check_head_possible(wider)
         except PeerFault:
             return True
         return False

@@ -29,7 +29,7 @@ def check_signable(content: Content, now_s: float) -> None:
         check_expiry(content, now_s)
         smallest = content.question.smallest.quorum
         check_noise(content.question, smallest.members, smallest.survivors_min)
-        check_head_possible(content.question)
+        check_head_possible(content)
         check_judge_possible(content.question)
         _check_reason(content)
     except PeerFault as fault:
